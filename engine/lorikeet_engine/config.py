@@ -1,0 +1,67 @@
+"""Every knob of the engine, once. Where vLLM has a knob of the same name, ours means the same.
+
+Standard library only: the GPU check builds an engine on machines that have neither pydantic nor msgspec.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Settings of one engine process.
+
+    Attributes:
+        model_dir: local Hugging Face directory (config.json, safetensors, tokenizer.json).
+        model_name: what requests call the base model.
+        images_dir: where the worker leaves normalised adapters, `{tenant}/{digest}`.
+        endpoint: ZeroMQ address of the engine, `ipc://…` or `tcp://…` (tcp needs `socket_key_file`).
+        dtype: "auto" (bf16 where the CPU computes in it, else fp32), "bfloat16" or "float32".
+        max_model_len: longest prompt + output in tokens; 0 = min(the model's, 2048).
+        kv_cache_bytes: size of the KV pool; 0 = a quarter of the memory available at start.
+        block_size: tokens in one KV block, a power of two.
+        adapter_pool_bytes: size of the adapter arena.
+    """
+
+    model_dir: Path
+    model_name: str
+    images_dir: Path
+    endpoint: str
+    socket_key_file: Path | None = None
+    health_host: str = "127.0.0.1"
+    health_port: int = 8100
+    device: str = "cpu"
+    dtype: str = "auto"
+    threads: int = 0
+    max_model_len: int = 0
+    max_num_seqs: int = 32
+    max_num_batched_tokens: int = 512
+    kv_cache_bytes: int = 0
+    block_size: int = 32
+    adapter_pool_bytes: int = 256 * MIB
+    max_adapters_per_step: int = 8
+    max_rank: int = 64
+    max_queued_requests: int = 256
+
+    def __post_init__(self) -> None:
+        if self.device != "cpu":
+            raise ValueError(f"device: {self.device!r} is not served yet; allowed: 'cpu'")
+        if self.dtype not in ("auto", "bfloat16", "float32"):
+            raise ValueError(f"dtype: {self.dtype!r}; allowed: 'auto', 'bfloat16', 'float32'")
+        if self.block_size < 1 or self.block_size & (self.block_size - 1):
+            raise ValueError(f"block_size: {self.block_size} is not a power of two")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least max_num_seqs "
+                f"({self.max_num_seqs}): every running request decodes one token a step"
+            )
+        for name in ("max_num_seqs", "adapter_pool_bytes", "max_adapters_per_step", "max_rank", "max_queued_requests"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is not positive")
+        for name in ("max_model_len", "kv_cache_bytes", "threads"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: {getattr(self, name)} is negative; 0 means automatic")

@@ -1,0 +1,136 @@
+"""The shape of a base model, read from its transformers `config.json` without torch.
+
+Covers the Llama family by configuration; anything else is refused with the list of what is covered.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lorikeet_adapters.modules import Linear, ModuleTable
+
+from lorikeet_engine.errors import UnsupportedModel
+
+FAMILY = {
+    "LlamaForCausalLM": {},
+    "MistralForCausalLM": {},
+    "Qwen2ForCausalLM": {"qkv_bias": True},
+    "Qwen3ForCausalLM": {"qk_norm": True},
+    "SmolLM3ForCausalLM": {},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """Dimensions of a decoder of the Llama family.
+
+    Attributes:
+        rope: transformers' rope parameters, `rope_type` and `rope_theta` among them.
+        rope_layers: per layer, whether rotary embedding applies (SmolLM3 leaves it out of every fourth).
+        sliding_window: attention window in tokens of each layer, 0 = full.
+    """
+
+    architecture: str
+    n_layers: int
+    hidden: int
+    intermediate: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    vocab: int
+    max_positions: int
+    rms_norm_eps: float
+    tied_embeddings: bool
+    qkv_bias: bool
+    o_bias: bool
+    mlp_bias: bool
+    qk_norm: bool
+    eos_token_ids: tuple[int, ...]
+    rope: dict[str, Any] = field(hash=False)
+    rope_layers: tuple[bool, ...]
+    sliding_window: tuple[int, ...]
+
+    def module_table(self, base_model: str) -> ModuleTable:
+        """Every linear module that an adapter may touch, with its (in, out) width."""
+        q, kv = self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
+        return ModuleTable(
+            base_model=base_model,
+            n_layers=self.n_layers,
+            linears={
+                "self_attn.q_proj": Linear(self.hidden, q),
+                "self_attn.k_proj": Linear(self.hidden, kv),
+                "self_attn.v_proj": Linear(self.hidden, kv),
+                "self_attn.o_proj": Linear(q, self.hidden),
+                "mlp.gate_proj": Linear(self.hidden, self.intermediate),
+                "mlp.up_proj": Linear(self.hidden, self.intermediate),
+                "mlp.down_proj": Linear(self.intermediate, self.hidden),
+            },
+        )
+
+
+def load_model_spec(model_dir: Path) -> ModelSpec:
+    """Read `config.json` (and the eos ids of `generation_config.json`) of a local model directory.
+
+    Raises:
+        UnsupportedModel: the architecture or one of its options is not covered.
+    """
+    config = json.loads((model_dir / "config.json").read_text())
+    generation_path = model_dir / "generation_config.json"
+    generation = json.loads(generation_path.read_text()) if generation_path.exists() else {}
+    return spec_from_config(config, eos=generation.get("eos_token_id", config.get("eos_token_id")))
+
+
+def spec_from_config(config: dict[str, Any], *, eos: int | list[int] | None) -> ModelSpec:
+    architecture = (config.get("architectures") or ["?"])[0]
+    if architecture not in FAMILY:
+        raise UnsupportedModel(f"architecture {architecture} is not covered; covered: {', '.join(sorted(FAMILY))}")
+    if config.get("quantization_config"):
+        raise UnsupportedModel("quantization_config: quantised weights are not served; give the plain checkpoint")
+    if config.get("hidden_act", "silu") != "silu":
+        raise UnsupportedModel(f"hidden_act {config['hidden_act']!r} is not covered; covered: 'silu'")
+    traits = FAMILY[architecture]
+    n_layers, n_heads = config["num_hidden_layers"], config["num_attention_heads"]
+    return ModelSpec(
+        architecture=architecture,
+        n_layers=n_layers,
+        hidden=config["hidden_size"],
+        intermediate=config["intermediate_size"],
+        n_heads=n_heads,
+        n_kv_heads=config.get("num_key_value_heads") or n_heads,
+        head_dim=config.get("head_dim") or config["hidden_size"] // n_heads,
+        vocab=config["vocab_size"],
+        max_positions=config["max_position_embeddings"],
+        rms_norm_eps=config["rms_norm_eps"],
+        tied_embeddings=bool(config.get("tie_word_embeddings", False)),
+        qkv_bias=traits.get("qkv_bias", bool(config.get("attention_bias", False))),
+        o_bias=bool(config.get("attention_bias", False)) and not traits.get("qkv_bias", False),
+        mlp_bias=bool(config.get("mlp_bias", False)),
+        qk_norm=traits.get("qk_norm", False),
+        eos_token_ids=tuple([eos] if isinstance(eos, int) else eos or ()),
+        rope=_rope(config),
+        rope_layers=tuple(bool(x) for x in config.get("no_rope_layers") or [True] * n_layers),
+        sliding_window=_sliding_window(config, n_layers),
+    )
+
+
+def _rope(config: dict[str, Any]) -> dict[str, Any]:
+    """Rope parameters in transformers 5 form; older configs keep theta and scaling apart."""
+    rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    rope.setdefault("rope_theta", config.get("rope_theta", 10000.0))
+    rope["rope_type"] = rope.pop("type", None) or rope.get("rope_type") or "default"
+    if rope["rope_type"] not in ("default", "linear", "llama3"):
+        raise UnsupportedModel(f"rope_type {rope['rope_type']!r} is not covered; covered: default, linear, llama3")
+    return rope
+
+
+def _sliding_window(config: dict[str, Any], n_layers: int) -> tuple[int, ...]:
+    window = config.get("sliding_window") or 0
+    if not config.get("use_sliding_window", True):
+        window = 0
+    kinds = config.get("layer_types")
+    if kinds:
+        return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
+    return (window,) * n_layers

@@ -1,0 +1,83 @@
+"""The two records in which deciding and computing meet.
+
+The scheduler writes a `StepPlan`, the runner answers with a `StepResult`; neither imports the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Phase(IntEnum):
+    """Order matters: decode rows stand before prefill rows in every step."""
+
+    DECODE = 0
+    PREFILL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterKey:
+    """Identity of an adapter in the engine: content, per tenant (two tenants' equal files are two adapters)."""
+
+    tenant: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How one request's tokens are drawn. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 switch those filters off."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One request's share of a step.
+
+    Attributes:
+        token_ids: the tokens to compute now, at positions `start … start + len(token_ids) - 1`.
+        start: how many tokens of the request are in the KV cache already.
+        block_table: KV block of each `block_size` tokens, covering at least `start + len(token_ids)` tokens.
+        adapter: whose delta applies, None for the base model.
+        extent: the adapter's base in the arena, in grains; -1 for the base model.
+        samples: whether the last token's logits are sampled (false for all but the last chunk of a prompt).
+        n_generated: index of the token to sample; with `sampling.seed` it fixes the draw, whoever shares the batch.
+    """
+
+    request_id: str
+    phase: Phase
+    token_ids: tuple[int, ...]
+    start: int
+    block_table: tuple[int, ...]
+    adapter: AdapterKey | None
+    extent: int
+    samples: bool
+    sampling: SamplingParams
+    n_generated: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What one step computes, ordered by (phase, adapter with the base model last, arrival).
+
+    So one adapter's rows are contiguous inside each phase: at most two runs an adapter.
+    """
+
+    step_id: int
+    rows: tuple[PlanRow, ...]
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(len(row.token_ids) for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What the step did: the token sampled for each row that asked for one."""
+
+    step_id: int
+    sampled: dict[str, int]
