@@ -8,20 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from lorikeet_engine.identity import AdapterKey as AdapterKey
+from lorikeet_engine.memory.adapter_residency import Placement
+
 
 class Phase(IntEnum):
     """Order matters: decode rows stand before prefill rows in every step."""
 
     DECODE = 0
     PREFILL = 1
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterKey:
-    """Identity of an adapter in the engine: content, per tenant (two tenants' equal files are two adapters)."""
-
-    tenant: str
-    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +59,13 @@ class PlanRow:
 class StepPlan:
     """What one step computes, ordered by (phase, adapter with the base model last, arrival).
 
-    So one adapter's rows are contiguous inside each phase: at most two runs an adapter.
+    So one adapter's rows are contiguous inside each phase: at most two runs an adapter. `placements` bring adapters
+    into the arena, in order, before anything is computed; the rows' extents are those after all moves.
     """
 
     step_id: int
     rows: tuple[PlanRow, ...]
+    placements: tuple[Placement, ...] = ()
 
     @property
     def n_tokens(self) -> int:
