@@ -1,1 +1,1 @@
-"""The Lorikeet engine: decides (scheduling, memory; integers, no torch) and computes (execution, models, ops; tensors)."""
+"""The engine: decides (scheduling, memory; integers, no torch) and computes (execution, models, ops; tensors)."""

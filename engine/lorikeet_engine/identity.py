@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class AdapterKey:
-    """Identity of an adapter in the engine. Two tenants' equal files are two adapters: sharing would tell who holds what."""
+    """Identity of an adapter. Two tenants' equal files are two adapters: sharing would tell one what others hold."""
 
     tenant: str
     digest: str

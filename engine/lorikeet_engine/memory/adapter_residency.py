@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lorikeet_engine.errors import AdapterUnavailable
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapter_arena import AdapterArena, Move
 from lorikeet_engine.memory.ledger import LedgerSnapshot, MemoryState, Owner, PoolLedger
@@ -69,17 +70,28 @@ class AdapterResidency:
         """The image is in host memory and waits for room.
 
         Raises:
-            ValueError: the image is larger than the whole arena; the entry is gone.
+            AdapterUnavailable: the image is larger than the whole arena; the entry is gone.
         """
         if n_grains > self._arena.n_grains:
             del self._entries[key]
-            raise ValueError(
+            raise AdapterUnavailable(
                 f"the adapter takes {n_grains * self._grain_bytes} bytes, the arena holds {self.ledger.capacity}"
             )
         self._entries[key].state = Residency.HOST
         self._entries[key].n_grains = n_grains
 
     def on_failed(self, key: AdapterKey) -> None:
+        """The load failed; the next `want` tries again."""
+        del self._entries[key]
+
+    def forget(self, key: AdapterKey) -> None:
+        """Nobody waits for the adapter any more, or its placement failed; it holds no pins and is not resident."""
+        entry = self._entries[key]
+        if entry.pins or entry.state is Residency.RESIDENT:
+            raise ValueError(f"adapter {key.digest} is {entry.state} with {entry.pins} pins and cannot be forgotten")
+        if entry.state is Residency.PLACING:
+            self._move(key, source=MemoryState.IN_FLIGHT, target=MemoryState.FREE)
+            self._arena.free(key)
         del self._entries[key]
 
     def place(self, key: AdapterKey) -> Placement | None:
@@ -156,7 +168,7 @@ class AdapterResidency:
         return count
 
     def _make_room(self, n_grains: int) -> bool:
-        """Evict the least recently used until `n_grains` are free in total; false (and nothing evicted) if impossible."""
+        """Evict the least recently used until `n_grains` are free in total; evict nothing if that is impossible."""
         idle = sorted(
             (key for key, e in self._entries.items() if e.state is Residency.RESIDENT and not e.pins),
             key=lambda key: self._entries[key].last_used,

@@ -21,7 +21,7 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How one request's tokens are drawn. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 switch those filters off."""
+    """How tokens are drawn. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 switch those filters off."""
 
     temperature: float = 0.0
     top_p: float = 1.0

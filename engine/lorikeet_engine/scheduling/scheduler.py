@@ -104,6 +104,9 @@ class Scheduler:
             self._release(request)
         return request is not None
 
+    def is_waiting_for(self, key: AdapterKey) -> bool:
+        return any(request.adapter == key for request in self._waiting.values())
+
     def take_waiting_for(self, key: AdapterKey) -> list[str]:
         """Drop and return the requests that wait for an adapter (it could not be loaded)."""
         ids = [request.request_id for request in self._waiting.values() if request.adapter == key]
@@ -156,7 +159,7 @@ class Scheduler:
         return failed
 
     def _admit(self, placements: list[Placement]) -> Iterator[Request]:
-        """Start waiting requests, one each time the caller asks for the next; adapters to place are added on the way."""
+        """Start waiting requests, one each time the caller asks; adapters to place are added on the way."""
         for request in list(self._waiting.values()):
             if len(self._running) >= self._limits.max_num_seqs or not self._kv.can_admit(request.n_total):
                 return
