@@ -1,0 +1,1 @@
+"""Carrying out a step: staging, forward pass, sampling, the KV tensors and the memory table."""

@@ -1,0 +1,175 @@
+"""Where the memory goes, decided once at start and printed as a table whose rows add up.
+
+Also what follows from it: how many requests of full length fit, what `max_num_seqs` that suggests, and the
+`kv_cache_bytes` that would use what is left.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from lorikeet_engine.config import MIB, EngineConfig
+from lorikeet_engine.cost import kv_block_bytes
+from lorikeet_engine.errors import UnsupportedModel
+from lorikeet_engine.model_spec import ModelSpec
+
+KV_SHARE = 0.25  # of the memory available at start, when kv_cache_bytes is not given
+RESERVE_BYTES = 256 * MIB  # allocator slack, Python, the tokenizer's and the loader's buffers
+DEFAULT_MODEL_LEN = 2048
+SUGGESTED_LOAD = 0.65  # max_num_seqs suggested, as a share of the theoretical concurrency
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBudget:
+    """The table; `rows` add up to `available_bytes`.
+
+    Attributes:
+        n_blocks: blocks in the pool, the reserved block 0 among them.
+        concurrency: requests of `max_model_len` tokens that the KV pool holds at once.
+    """
+
+    available_bytes: int
+    weights_bytes: int
+    arena_bytes: int
+    kv_bytes: int
+    activation_bytes: int
+    reserve_bytes: int
+    n_blocks: int
+    block_bytes: int
+    max_model_len: int
+    concurrency: float
+
+    @property
+    def left_bytes(self) -> int:
+        taken = self.weights_bytes + self.arena_bytes + self.kv_bytes + self.activation_bytes + self.reserve_bytes
+        return self.available_bytes - taken
+
+    @property
+    def rows(self) -> tuple[tuple[str, int], ...]:
+        return (
+            ("weights", self.weights_bytes),
+            ("adapter arena", self.arena_bytes),
+            ("KV pool", self.kv_bytes),
+            ("activations", self.activation_bytes),
+            ("reserve", self.reserve_bytes),
+            ("left", self.left_bytes),
+        )
+
+    @property
+    def suggested_max_num_seqs(self) -> int:
+        return max(1, int(self.concurrency * SUGGESTED_LOAD))
+
+    @property
+    def kv_bytes_to_use_all(self) -> int:
+        return max(0, self.kv_bytes + self.left_bytes) // self.block_bytes * self.block_bytes
+
+    def table(self) -> str:
+        lines = [f"{name:<14}{n_bytes / MIB:>12.1f} MiB" for name, n_bytes in self.rows]
+        lines.append(f"{'available':<14}{self.available_bytes / MIB:>12.1f} MiB")
+        lines.append(
+            f"{self.n_blocks - 1} blocks: {self.concurrency:.1f} requests of {self.max_model_len} tokens; "
+            f"suggested max_num_seqs {self.suggested_max_num_seqs}; "
+            f"kv_cache_bytes {self.kv_bytes_to_use_all} would use what is left"
+        )
+        return "\n".join(lines)
+
+
+def served_model_len(config: EngineConfig, spec: ModelSpec) -> int:
+    """The longest request served; a limit beyond the model's own is refused, not shortened."""
+    if config.max_model_len > spec.max_positions:
+        raise UnsupportedModel(f"max_model_len {config.max_model_len} is beyond the model's {spec.max_positions}")
+    return config.max_model_len or min(spec.max_positions, DEFAULT_MODEL_LEN)
+
+
+def plan_memory(
+    config: EngineConfig, spec: ModelSpec, *, itemsize: int, weights_bytes: int, available_bytes: int
+) -> MemoryBudget:
+    """Divide `available_bytes`, counted before the weights were loaded.
+
+    Raises:
+        UnsupportedModel: a request of `max_model_len` tokens, or the sum of the rows, does not fit; with the numbers.
+    """
+    block = kv_block_bytes(spec, block_size=config.block_size, itemsize=itemsize)
+    wanted = config.kv_cache_bytes or int(available_bytes * KV_SHARE)
+    n_blocks = wanted // block
+    max_model_len = served_model_len(config, spec)
+    needed = -(-max_model_len // config.block_size) + 1  # and the reserved block 0
+    if n_blocks < needed:
+        raise UnsupportedModel(
+            f"one request of max_model_len {max_model_len} tokens needs kv_cache_bytes {needed * block}, "
+            f"there are {wanted}: raise kv_cache_bytes, lower max_model_len, or free memory"
+        )
+    budget = MemoryBudget(
+        available_bytes=available_bytes,
+        weights_bytes=weights_bytes,
+        arena_bytes=config.adapter_pool_bytes,
+        kv_bytes=n_blocks * block,
+        activation_bytes=activation_bytes(config, spec, itemsize=itemsize, max_model_len=max_model_len),
+        reserve_bytes=RESERVE_BYTES,
+        n_blocks=n_blocks,
+        block_bytes=block,
+        max_model_len=max_model_len,
+        concurrency=(n_blocks - 1) * config.block_size / max_model_len,
+    )
+    if budget.left_bytes < 0:
+        raise UnsupportedModel(
+            f"{-budget.left_bytes} bytes short of memory: lower kv_cache_bytes or adapter_pool_bytes\n{budget.table()}"
+        )
+    return budget
+
+
+def activation_bytes(config: EngineConfig, spec: ModelSpec, *, itemsize: int, max_model_len: int) -> int:
+    """The most that one step holds at once: the widest layer's tensors, one layer's gathered pages, the logits."""
+    tokens, rows = config.max_num_batched_tokens, config.max_num_seqs
+    heads = spec.n_heads + 2 * spec.n_kv_heads
+    hidden = tokens * (3 * spec.hidden + 2 * heads * spec.head_dim + 3 * spec.intermediate) * itemsize
+    gathered = 2 * rows * max_model_len * spec.n_kv_heads * spec.head_dim * itemsize
+    masks = tokens * max_model_len * itemsize
+    logits = rows * spec.vocab * (itemsize + 2 * FLOAT_BYTES)
+    return hidden + gathered + masks + logits
+
+
+def available_memory() -> int:
+    """Bytes this process may still take: what the system has available, or less where a cgroup says so."""
+    system = _meminfo_available()
+    groups = [left for path in _cgroup_paths() if (left := _cgroup_left(path)) is not None]
+    return min([system, *groups])
+
+
+def _meminfo_available() -> int:
+    path = Path("/proc/meminfo")
+    if path.exists():
+        for line in path.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _cgroup_paths() -> list[Path]:
+    """The process's cgroup and its parents: any of them may hold the limit (version 2, then version 1)."""
+    path = Path("/proc/self/cgroup")
+    found: list[Path] = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        _, controllers, group = line.split(":", 2)
+        root = CGROUP_ROOT if not controllers else CGROUP_ROOT / "memory"
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        here = root / group.lstrip("/")
+        found += [here, *[parent for parent in here.parents if parent.is_relative_to(root)]]
+    return found
+
+
+def _cgroup_left(path: Path) -> int | None:
+    for limit_name, usage_name in (
+        ("memory.max", "memory.current"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        limit_file, usage_file = path / limit_name, path / usage_name
+        if limit_file.exists() and usage_file.exists():
+            limit = limit_file.read_text().strip()
+            return None if limit == "max" else max(0, int(limit) - int(usage_file.read_text()))
+    return None

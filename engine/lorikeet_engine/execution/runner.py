@@ -1,0 +1,90 @@
+"""Carries out steps: stage, forward, sample. Decides nothing; the plan says it all.
+
+Owns the tensors of one model replica: KV pages, adapter arena, and through the model the weights.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+import torch
+
+from lorikeet_engine.config import EngineConfig
+from lorikeet_engine.execution.kv_cache import KvCache
+from lorikeet_engine.execution.memory_budget import MemoryBudget
+from lorikeet_engine.execution.sampler import sample
+from lorikeet_engine.execution.staging import stage
+from lorikeet_engine.lora.arena import LoraArena
+from lorikeet_engine.model_spec import ModelSpec
+from lorikeet_engine.models.llama import LlamaModel
+from lorikeet_engine.models.weights import Weights
+from lorikeet_engine.ops.interface import Ops
+from lorikeet_engine.scheduling.plan import StepPlan, StepResult
+
+
+class PackedImage(Protocol):
+    """What the arena needs of an adapter image (`lorikeet_adapters.image.AdapterImage`)."""
+
+    @property
+    def extent(self) -> torch.Tensor: ...
+
+
+class ModelRunner:
+    """One model on one device; not for use by two threads at once."""
+
+    def __init__(
+        self, *, config: EngineConfig, spec: ModelSpec, ops: Ops, weights: Weights, budget: MemoryBudget
+    ) -> None:
+        self.spec = spec
+        self.dtype = weights.dtype
+        self.budget = budget
+        self.arena = LoraArena(
+            table=spec.module_table(config.model_name),
+            pool_bytes=config.adapter_pool_bytes,
+            dtype=weights.dtype,
+            device="cpu",
+        )
+        self.kv = KvCache(spec, n_blocks=budget.n_blocks, block_size=config.block_size, dtype=weights.dtype)
+        self._model = LlamaModel(
+            spec=spec,
+            ops=ops,
+            weights=weights,
+            arena=self.arena,
+            max_positions=budget.max_model_len,
+            block_size=config.block_size,
+        )
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Compute every row and sample a token for each that asks for one."""
+        logits = self.logits(plan)
+        return StepResult(plan.step_id, sample(logits, [row for row in plan.rows if row.samples]))
+
+    @torch.inference_mode()
+    def logits(self, plan: StepPlan) -> torch.Tensor:
+        """Compute every row; float32 logits [S, vocab] of the rows that sample, in the plan's order."""
+        step = stage(plan, block_size=self.kv.block_size, n_blocks=self.kv.n_blocks, arena=self.arena)
+        return self._model.forward(step, self.kv.layers)
+
+    def write_extent(self, base_grain: int, image: PackedImage) -> None:
+        """Put an adapter's bytes into the arena; no step may be using those grains."""
+        self.arena.write(base_grain, image.extent)
+
+    def move_extent(self, source_grain: int, target_grain: int, n_grains: int) -> None:
+        """Relocate one adapter; source and target may overlap."""
+        self.arena.move(source_grain, target_grain, n_grains)
+
+
+def resolve_dtype(name: str) -> torch.dtype:
+    """'auto' is bf16 where the CPU computes in it; elsewhere bf16 is emulated and slower than float32."""
+    if name == "auto":
+        has_bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        name = "bfloat16" if has_bf16 else "float32"
+    return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
+
+
+def set_threads(n_threads: int) -> int:
+    """Size torch's pool; 0 leaves one core to the rest of the machine, since a busy core stalls every barrier."""
+    chosen = n_threads or max(1, len(os.sched_getaffinity(0)) - 1)
+    torch.set_num_threads(chosen)
+    return chosen

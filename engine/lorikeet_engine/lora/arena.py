@@ -1,0 +1,122 @@
+"""The bytes of resident adapters: one flat tensor, counted in grains of 16 elements.
+
+Where an extent may lie is decided by `memory.adapter_arena`, which deals in grains only; this side writes, moves and
+reads what lies there. An extent is head | blocks (layout in the architecture, section 8) and holds no absolute
+offset, so moving it is a copy. The host keeps a copy of every head, since following it on the tensor would cost a
+read per module; offsets are kept, never views, because a view is stale after a move.
+"""
+
+from __future__ import annotations
+
+import torch
+from lorikeet_adapters.modules import MODULES, ModuleTable
+
+from lorikeet_engine.ops.interface import SiteShape
+
+GRAIN = 16
+
+Head = tuple[tuple[tuple[int, int], ...], ...]
+
+
+class LoraArena:
+    """One device buffer; `extent` arguments and `base` are grains."""
+
+    def __init__(self, *, table: ModuleTable, pool_bytes: int, dtype: torch.dtype, device: torch.device | str) -> None:
+        self._widths = tuple((table.linears[name].in_features, table.linears[name].out_features) for name in MODULES)
+        self._n_layers = table.n_layers
+        self.n_grains = pool_bytes // (GRAIN * dtype.itemsize)
+        self.storage = torch.zeros(self.n_grains * GRAIN, dtype=dtype, device=device)
+        self._heads: dict[int, Head] = {}
+        self._sizes: dict[int, int] = {}
+
+    def write(self, base_grain: int, extent: torch.Tensor) -> None:
+        """Copy a packed adapter to `base_grain`; whatever was known of the grains it covers is forgotten."""
+        n_grains, rest = divmod(extent.numel(), GRAIN)
+        if rest or extent.dtype != self.storage.dtype:
+            raise ValueError(
+                f"an extent of {extent.numel()} {extent.dtype} does not fit an arena of {self.dtype} grains"
+            )
+        self._check(base_grain, n_grains)
+        head = self._read_head(extent, n_grains)
+        self._forget(base_grain, n_grains)
+        self.storage[base_grain * GRAIN : (base_grain + n_grains) * GRAIN].copy_(extent)
+        self._heads[base_grain], self._sizes[base_grain] = head, n_grains
+
+    def move(self, src: int, dst: int, n_grains: int) -> None:
+        """Move one extent; source and target may overlap.
+
+        torch refuses an overlapping copy, so it goes in pieces no longer than the gap, from the side that the
+        target leaves first.
+        """
+        if self._sizes.get(src) != n_grains:
+            raise ValueError(f"no extent of {n_grains} grains at {src}")
+        self._check(dst, n_grains)
+        head = self._heads[src]
+        gap = abs(dst - src)
+        if gap:
+            starts = range(0, n_grains, gap)
+            for start in starts if dst < src else reversed(starts):
+                length = min(gap, n_grains - start)
+                self._piece(dst + start, length).copy_(self._piece(src + start, length))
+        self._forget(src, n_grains)
+        self._forget(dst, n_grains)
+        self._heads[dst], self._sizes[dst] = head, n_grains
+
+    def head(self, base: int) -> Head:
+        """`head[layer][module]` = (grains from the base, rank) of the extent at `base`."""
+        return self._heads[base]
+
+    def module(self, base: int, layer: int, module_index: int) -> tuple[torch.Tensor, torch.Tensor, int] | None:
+        """A [rank, in] and Bt [rank, out] of one module as views, None where the adapter leaves it alone."""
+        rel, rank = self._heads[base][layer][module_index]
+        if rank == 0:
+            return None
+        n_in, n_out = self._widths[module_index]
+        start = (base + rel) * GRAIN
+        middle = start + rank * n_in
+        return (
+            self.storage[start:middle].view(rank, n_in),
+            self.storage[middle : middle + rank * n_out].view(rank, n_out),
+            rank,
+        )
+
+    def site(self, modules: tuple[int, ...]) -> SiteShape:
+        """The fused linear made of these modules, in this order."""
+        slices, column = [], 0
+        for module in modules:
+            slices.append((module, column, self._widths[module][1]))
+            column += self._widths[module][1]
+        return SiteShape(self._widths[modules[0]][0], tuple(slices))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.storage.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self.storage.nbytes
+
+    def _read_head(self, extent: torch.Tensor, n_grains: int) -> Head:
+        """Read the head and check that every block lies inside the extent: views past it would read a neighbour."""
+        n_ints = self._n_layers * len(MODULES) * 2
+        if n_grains * GRAIN * extent.dtype.itemsize < 4 * n_ints:
+            raise ValueError(f"an extent of {n_grains} grains is shorter than its head")
+        numbers = extent.view(torch.int32)[:n_ints].view(self._n_layers, len(MODULES), 2).tolist()
+        for layer, modules in enumerate(numbers):
+            for module, (rel, rank) in enumerate(modules):
+                end = rel * GRAIN + rank * sum(self._widths[module])
+                if rank and not (rel > 0 and 0 < rank < 1 << 16 and end <= n_grains * GRAIN):
+                    raise ValueError(f"head of layer {layer}, {MODULES[module]}: block {rel}+{rank} leaves the extent")
+        return tuple(tuple((rel, rank) for rel, rank in modules) for modules in numbers)
+
+    def _check(self, base: int, n_grains: int) -> None:
+        if base < 0 or base + n_grains > self.n_grains:
+            raise ValueError(f"grains {base}..{base + n_grains} leave an arena of {self.n_grains}")
+
+    def _forget(self, base: int, n_grains: int) -> None:
+        """Drop the heads of extents that overlap these grains: their bytes are no longer theirs."""
+        for start in [s for s, size in self._sizes.items() if s < base + n_grains and base < s + size]:
+            del self._heads[start], self._sizes[start]
+
+    def _piece(self, grain: int, n_grains: int) -> torch.Tensor:
+        return self.storage[grain * GRAIN : (grain + n_grains) * GRAIN]

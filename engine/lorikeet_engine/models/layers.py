@@ -1,0 +1,78 @@
+"""The two layers that are more than one operation: a projection with its adapters, and rotary angles."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from lorikeet_engine.errors import UnsupportedModel
+from lorikeet_engine.lora.arena import LoraArena
+from lorikeet_engine.model_spec import ModelSpec
+from lorikeet_engine.models.inputs import StepInputs
+from lorikeet_engine.ops.interface import Ops, PackedLinear
+
+
+class Projection:
+    """A fused base linear and the place where adapters add to it."""
+
+    def __init__(
+        self, *, ops: Ops, linear: PackedLinear, arena: LoraArena, layer: int, modules: tuple[int, ...]
+    ) -> None:
+        self._ops = ops
+        self._linear = linear
+        self._arena = arena
+        self._layer = layer
+        self._site = arena.site(modules)
+
+    def forward(self, x: torch.Tensor, step: StepInputs) -> torch.Tensor:
+        out = self._ops.linear(x=x, linear=self._linear)
+        if step.runs:
+            self._ops.add_lora(
+                out=out, x=x, arena=self._arena.storage, runs=step.runs, layer=self._layer, site=self._site
+            )
+        return out
+
+
+class RotaryTable:
+    """cos and sin of every position, float32, as transformers computes them for the same configuration."""
+
+    def __init__(self, spec: ModelSpec, max_positions: int) -> None:
+        angles = torch.outer(torch.arange(max_positions, dtype=torch.float32), inverse_frequencies(spec))
+        self._cos, self._sin = angles.cos(), angles.sin()
+
+    def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(cos, sin), each [T, D/2]."""
+        return self._cos[positions], self._sin[positions]
+
+    @property
+    def nbytes(self) -> int:
+        return self._cos.nbytes + self._sin.nbytes
+
+
+def inverse_frequencies(spec: ModelSpec) -> torch.Tensor:
+    """Float32 [D/2]; the order of operations follows transformers, since a last bit grows with the position."""
+    rope, width = spec.rope, spec.head_dim
+    if rope.get("partial_rotary_factor", 1.0) != 1.0:
+        raise UnsupportedModel(f"partial_rotary_factor {rope['partial_rotary_factor']} is not covered; covered: 1.0")
+    exponents = torch.arange(0, width, 2, dtype=torch.int64).float() / width
+    plain = 1.0 / (rope["rope_theta"] ** exponents)
+    match rope["rope_type"]:
+        case "linear":
+            return plain / rope["factor"]
+        case "llama3":
+            return _llama3_frequencies(plain, rope)
+        case _:
+            return plain
+
+
+def _llama3_frequencies(plain: torch.Tensor, rope: dict[str, float]) -> torch.Tensor:
+    """Long wavelengths are divided by the factor, short ones kept, those between interpolated."""
+    factor, low, high = rope["factor"], rope["low_freq_factor"], rope["high_freq_factor"]
+    trained = rope["original_max_position_embeddings"]
+    wavelengths = 2 * math.pi / plain
+    scaled = torch.where(wavelengths > trained / low, plain / factor, plain)
+    smooth = (trained / wavelengths - low) / (high - low)
+    between = (1 - smooth) * scaled / factor + smooth * scaled
+    is_between = ~(wavelengths < trained / high) & ~(wavelengths > trained / low)
+    return torch.where(is_between, between, scaled)

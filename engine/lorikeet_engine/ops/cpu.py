@@ -1,0 +1,220 @@
+"""`Ops` on a CPU with torch: oneDNN for the linears, SDPA for attention, small matmuls for adapters.
+
+Works in float32 and bfloat16; sums run in float32 where torch does so at no cost, and norms and rotary always do.
+A row's result depends on its companions only through floating-point rounding (how far the gather is padded, how many
+rows a matmul has).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional as F
+
+from lorikeet_engine.ops.interface import AttentionBatch, LoraRun, PackedLinear, SiteShape
+
+GRAIN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeGather:
+    """How the decode rows' pages become one padded tensor [B, KV heads, L, D].
+
+    Attributes:
+        pages: int64 [B * KV heads * blocks], index into the cache seen as [blocks * KV heads, block, D].
+        stale: slots of the padded tensor, seen as [B * KV heads * L, D], that hold no token of the row.
+        mask: [B, 1, 1, L], 0 or -inf.
+    """
+
+    n_rows: int
+    pages: torch.Tensor
+    stale: torch.Tensor
+    mask: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillRow:
+    """One row of several query tokens: its pages, its length and which keys each query sees."""
+
+    first: int
+    end: int
+    context: int
+    blocks: torch.Tensor
+    mask: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class CpuPlan:
+    decode: DecodeGather | None
+    prefill: tuple[PrefillRow, ...]
+
+
+class CpuOps:
+    """The serving backend where there is no GPU."""
+
+    def __init__(self) -> None:
+        self._onednn = torch.backends.mkldnn.is_available()
+
+    def pack_linear(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
+        out_features, in_features = weight.shape
+        if self._onednn:
+            # Blocked layout for oneDNN: plain F.linear reaches a third of the memory bandwidth for few rows.
+            weight = torch.ops.mkldnn._reorder_linear_weight(weight)
+        return PackedLinear(weight, bias, in_features, out_features)
+
+    def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
+        if self._onednn:
+            out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, linear.weight, linear.bias, "none", [], "")
+            return out
+        return F.linear(x, linear.weight, linear.bias)
+
+    def rms_norm(self, *, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        wide = x.float()
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+        return (wide * scale).to(x.dtype) * weight
+
+    def add_rms_norm(
+        self, *, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        total = x + residual
+        return self.rms_norm(x=total, weight=weight, eps=eps), total
+
+    def silu_mul(self, *, gate_up: torch.Tensor) -> torch.Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate) * up
+
+    def rotary_write_kv(
+        self,
+        *,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        rotary: tuple[torch.Tensor, torch.Tensor] | None,
+        batch: AttentionBatch,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+    ) -> torch.Tensor:
+        if rotary is not None:
+            q, k = _rotate(q, *rotary), _rotate(k, *rotary)
+        k_cache[batch.slot_blocks, :, batch.slot_offsets] = k
+        v_cache[batch.slot_blocks, :, batch.slot_offsets] = v
+        return q
+
+    def plan_attention(
+        self, *, batch: AttentionBatch, window: int, n_kv_heads: int, block_size: int, dtype: torch.dtype
+    ) -> CpuPlan:
+        decode = _plan_decode(batch, window, n_kv_heads, block_size, dtype) if batch.n_decode else None
+        rows = range(batch.n_decode, batch.n_rows)
+        return CpuPlan(decode, tuple(_plan_prefill(batch, row, window, block_size, dtype) for row in rows))
+
+    def attention(
+        self, *, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, plan: CpuPlan, scale: float
+    ) -> torch.Tensor:
+        out = torch.empty_like(q)
+        if plan.decode is not None:
+            n_rows = plan.decode.n_rows
+            out[:n_rows] = _attend_decode(q[:n_rows], k_cache, v_cache, plan.decode, scale)
+        for row in plan.prefill:
+            out[row.first : row.end] = _attend_prefill(q[row.first : row.end], k_cache, v_cache, row, scale)
+        return out.flatten(1)
+
+    def add_lora(
+        self,
+        *,
+        out: torch.Tensor,
+        x: torch.Tensor,
+        arena: torch.Tensor,
+        runs: Sequence[LoraRun],
+        layer: int,
+        site: SiteShape,
+    ) -> None:
+        for run in runs:
+            head, end = run.head[layer], run.first_token + run.n_tokens
+            for module, column, width in site.slices:
+                rel, rank = head[module]
+                if rank == 0:
+                    continue
+                start = GRAIN * (run.base + rel)
+                middle = start + rank * site.in_features
+                a = arena[start:middle].view(rank, site.in_features)
+                bt = arena[middle : middle + rank * width].view(rank, width)
+                out[run.first_token : end, column : column + width].addmm_(x[run.first_token : end] @ a.T, bt)
+
+
+def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    left, right = x.chunk(2, dim=-1)  # [T, H, D/2]
+    c, s = cos[:, None], sin[:, None]
+    out = torch.empty_like(x)
+    half = left.shape[-1]
+    out[..., :half] = left * c - right * s
+    out[..., half:] = right * c + left * s
+    return out
+
+
+def _plan_decode(
+    batch: AttentionBatch, window: int, n_kv_heads: int, block_size: int, dtype: torch.dtype
+) -> DecodeGather:
+    n_rows = batch.n_decode
+    lengths = torch.tensor(batch.context_lens[:n_rows])
+    n_blocks = -(-int(lengths.max()) // block_size)
+    tables = batch.block_tables[:n_rows, :n_blocks]
+    heads = torch.arange(n_kv_heads)
+    pages = (tables[:, None, :] * n_kv_heads + heads[:, None]).flatten()
+    positions = torch.arange(n_blocks * block_size)
+    unseen = positions >= lengths[:, None]  # [B, L]
+    # A slot that holds no token is zeroed after the gather: a masked NaN is still NaN after 0 * NaN.
+    stale = unseen[:, None].expand(-1, n_kv_heads, -1).flatten().nonzero().flatten()
+    if window:
+        unseen = unseen | (positions < lengths[:, None] - window)
+    mask = torch.zeros(unseen.shape, dtype=dtype).masked_fill_(unseen, float("-inf"))
+    return DecodeGather(n_rows, pages, stale, mask[:, None, None])
+
+
+def _plan_prefill(batch: AttentionBatch, row: int, window: int, block_size: int, dtype: torch.dtype) -> PrefillRow:
+    first, end, context = batch.query_starts[row], batch.query_starts[row + 1], batch.context_lens[row]
+    blocks = batch.block_tables[row, : -(-context // block_size)]
+    queries = torch.arange(context - (end - first), context)[:, None]
+    keys = torch.arange(context)
+    unseen = keys > queries
+    if window:
+        unseen |= keys <= queries - window
+    mask = torch.zeros(unseen.shape, dtype=dtype).masked_fill_(unseen, float("-inf"))
+    return PrefillRow(first, end, context, blocks, mask)
+
+
+def _attend_decode(
+    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, plan: DecodeGather, scale: float
+) -> torch.Tensor:
+    n_heads, width, n_kv_heads = q.shape[1], q.shape[2], k_cache.shape[1]
+    keys, values = (
+        cache.view(-1, cache.shape[2] * width)
+        .index_select(0, plan.pages)
+        .view(-1, width)
+        .index_fill_(0, plan.stale, 0.0)
+        .view(plan.n_rows, n_kv_heads, -1, width)
+        for cache in (k_cache, v_cache)
+    )
+    # The G query heads of a KV head are query rows of one attention: each key is read once, not G times.
+    packed = q.view(plan.n_rows, n_kv_heads, n_heads // n_kv_heads, width)
+    out = F.scaled_dot_product_attention(packed, keys, values, attn_mask=plan.mask, scale=scale)
+    return out.reshape(plan.n_rows, n_heads, width)
+
+
+def _attend_prefill(
+    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, row: PrefillRow, scale: float
+) -> torch.Tensor:
+    n_tokens, n_heads, width = q.shape
+    n_kv_heads = k_cache.shape[1]
+    group = n_heads // n_kv_heads
+    keys, values = (
+        cache.index_select(0, row.blocks).transpose(0, 1).reshape(n_kv_heads, -1, width)[:, None, : row.context]
+        for cache in (k_cache, v_cache)
+    )
+    grouped = q.view(n_tokens, n_kv_heads, group, width).permute(1, 2, 0, 3)  # [KV heads, G, n, D]
+    shape = (n_kv_heads, group, row.context, width)
+    out = F.scaled_dot_product_attention(
+        grouped, keys.expand(shape), values.expand(shape), attn_mask=row.mask, scale=scale
+    )
+    return out.permute(2, 0, 1, 3).reshape(n_tokens, n_heads, width)
