@@ -1,0 +1,16 @@
+/** Short names for what the routes return, taken from the paths so that they hold whatever the schemas are called. */
+import type { paths } from "./schema.gen";
+
+type Json<Response> = Response extends { content: { "application/json": infer Body } } ? Body : never;
+
+export type Overview = Json<paths["/admin/v1/overview"]["get"]["responses"][200]>;
+export type Engine = Overview["engine"];
+export type Ledger = NonNullable<Engine["kv"]>;
+export type ResidentAdapter = Engine["adapters"][number];
+
+export type Tenant = Json<paths["/admin/v1/tenants"]["get"]["responses"][200]>["data"][number];
+export type ApiKey = Json<paths["/admin/v1/tenants/{slug}/keys"]["get"]["responses"][200]>["data"][number];
+export type Adapter = Json<paths["/admin/v1/tenants/{slug}/adapters"]["get"]["responses"][200]>["data"][number];
+export type Version = Adapter["versions"][number];
+
+export type Session = Json<paths["/auth/session"]["get"]["responses"][200]>;

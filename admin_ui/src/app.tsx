@@ -1,0 +1,52 @@
+import { Anchor, MantineProvider } from "@mantine/core";
+import { Notifications } from "@mantine/notifications";
+import { QueryClientProvider, type QueryClient } from "@tanstack/react-query";
+import { Link, Route, Switch } from "wouter";
+
+import { Empty } from "@/components/empty";
+import { OverviewPage } from "@/features/overview/overview-page";
+import { RequireSession } from "@/features/session/require-session";
+import { SignInPage } from "@/features/session/sign-in-page";
+import { TenantPage } from "@/features/tenants/tenant-page";
+import { TenantsPage } from "@/features/tenants/tenants-page";
+
+import { theme } from "./theme";
+
+export function App({ queryClient }: { queryClient: QueryClient }) {
+  return (
+    <MantineProvider theme={theme} defaultColorScheme="auto">
+      <QueryClientProvider client={queryClient}>
+        <Notifications position="top-right" />
+        <Pages />
+      </QueryClientProvider>
+    </MantineProvider>
+  );
+}
+
+function Pages() {
+  return (
+    <Switch>
+      <Route path="/sign-in" component={SignInPage} />
+      <Route>
+        <RequireSession>
+          <Switch>
+            <Route path="/" component={OverviewPage} />
+            <Route path="/tenants" component={TenantsPage} />
+            <Route path="/tenants/:slug/:tab?">{({ slug, tab }) => <TenantPage slug={slug} tab={tab} />}</Route>
+            <Route component={NoSuchPage} />
+          </Switch>
+        </RequireSession>
+      </Route>
+    </Switch>
+  );
+}
+
+function NoSuchPage() {
+  return (
+    <Empty title="There is no such page">
+      <Anchor component={Link} to="/" fz="sm">
+        Overview
+      </Anchor>
+    </Empty>
+  );
+}

@@ -1,0 +1,80 @@
+import { Badge, Group, ScrollArea, Stack, Table, Text } from "@mantine/core";
+
+import type { ApiKey } from "@/api/types";
+import { Empty } from "@/components/empty";
+import { Panel } from "@/components/panel";
+import { QueryState } from "@/components/query-state";
+import { counted } from "@/format/numbers";
+import { dateTime } from "@/format/time";
+
+import { CreateKey } from "./create-key";
+import { RevokeKey } from "./revoke-key";
+import { useKeys } from "./use-keys";
+
+export function KeysTab({ slug }: { slug: string }) {
+  const query = useKeys(slug);
+  return (
+    <Stack gap="md" data-testid="keys">
+      <Group justify="space-between">
+        <Text fz="sm" c="dimmed">
+          {query.data ? counted(query.data.data.length, "key") : ""}
+        </Text>
+        <CreateKey slug={slug} />
+      </Group>
+      <QueryState query={query}>
+        {({ data }) => <Panel flush>{data.length === 0 ? <NoKeys /> : <KeyTable slug={slug} keys={data} />}</Panel>}
+      </QueryState>
+    </Stack>
+  );
+}
+
+function NoKeys() {
+  return (
+    <Empty title="No keys yet">
+      <Text fz="sm" c="dimmed" maw={440}>
+        A key lets the tenant&apos;s programs send requests and push adapters. Create one; its secret is shown once.
+      </Text>
+    </Empty>
+  );
+}
+
+function KeyTable({ slug, keys }: { slug: string; keys: readonly ApiKey[] }) {
+  return (
+    <ScrollArea>
+      <Table highlightOnHover fz="sm" miw={640} aria-label="Keys">
+        <Table.Thead>
+          <Table.Tr>
+            <Table.Th>Name</Table.Th>
+            <Table.Th>Key</Table.Th>
+            <Table.Th>Status</Table.Th>
+            <Table.Th>Created</Table.Th>
+            <Table.Th>Last used</Table.Th>
+            <Table.Th>Expires</Table.Th>
+            <Table.Th aria-label="Actions" />
+          </Table.Tr>
+        </Table.Thead>
+        <Table.Tbody>
+          {keys.map((key) => (
+            <Table.Tr key={key.id} data-testid={`key-row-${key.name}`}>
+              <Table.Td fw={600}>{key.name}</Table.Td>
+              <Table.Td ff="monospace" fz="xs">
+                {key.hint}
+              </Table.Td>
+              <Table.Td>
+                <Badge color={key.status === "active" ? "green" : "gray"}>{key.status}</Badge>
+              </Table.Td>
+              <When at={key.created_at} otherwise="–" />
+              <When at={key.last_used_at} otherwise="never" />
+              <When at={key.expires_at} otherwise="never" />
+              <Table.Td ta="right">{key.revoked_at === null && <RevokeKey slug={slug} apiKey={key} />}</Table.Td>
+            </Table.Tr>
+          ))}
+        </Table.Tbody>
+      </Table>
+    </ScrollArea>
+  );
+}
+
+function When({ at, otherwise }: { at: number | null; otherwise: string }) {
+  return <Table.Td style={{ whiteSpace: "nowrap" }}>{at === null ? otherwise : dateTime(at)}</Table.Td>;
+}

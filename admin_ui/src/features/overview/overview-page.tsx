@@ -1,0 +1,82 @@
+import { Badge, Group, SimpleGrid, Stack, Text } from "@mantine/core";
+
+import type { Engine, Overview } from "@/api/types";
+import { Page } from "@/components/page";
+import { QueryState } from "@/components/query-state";
+import { grouped } from "@/format/numbers";
+import { duration } from "@/format/time";
+
+import { ActivityPanel } from "./activity-panel";
+import { LedgerPanel } from "./ledger-panel";
+import { ResidentAdapters } from "./resident-adapters";
+import { useOverview, type LiveOverview } from "./use-overview";
+
+const ENGINE_COLORS: Record<string, string> = { ready: "green", starting: "yellow", unavailable: "red" };
+
+export function EngineBadge({ state }: { state: Engine["state"] }) {
+  return (
+    <Badge color={ENGINE_COLORS[state] ?? "gray"} size="lg" data-testid="engine-state" data-state={state}>
+      Engine {state}
+    </Badge>
+  );
+}
+
+export function OverviewPage() {
+  const query = useOverview();
+  const engine = query.data?.latest.engine;
+  return (
+    <Page
+      title="Overview"
+      testId="overview"
+      subtitle={engine && <ModelLine engine={engine} />}
+      actions={engine && <EngineBadge state={engine.state} />}
+    >
+      <QueryState query={query}>{(live) => <Live live={live} />}</QueryState>
+    </Page>
+  );
+}
+
+function ModelLine({ engine }: { engine: Engine }) {
+  const facts = [
+    engine.device,
+    engine.dtype,
+    engine.max_model_len ? `${grouped(engine.max_model_len)} tokens of context` : null,
+    engine.state === "ready" ? `up ${duration(engine.uptime_s)}` : null,
+  ].filter(Boolean);
+  return (
+    <Group gap={6} component="span" data-testid="model-line">
+      <Text span fw={600} c="var(--mantine-color-text)" fz="sm">
+        {engine.model}
+      </Text>
+      {facts.length > 0 && <span>· {facts.join(" · ")}</span>}
+    </Group>
+  );
+}
+
+function Live({ live }: { live: LiveOverview }) {
+  const { latest, rates } = live;
+  return (
+    <Stack gap="md">
+      <ActivityPanel engine={latest.engine} rates={rates} />
+      <SimpleGrid cols={{ base: 1, md: 2 }} spacing="md">
+        <LedgerPanel title="KV pool" testId="kv-ledger" ledger={latest.engine.kv} />
+        <LedgerPanel title="Adapter arena" testId="arena-ledger" ledger={latest.engine.arena} />
+      </SimpleGrid>
+      <ResidentAdapters adapters={latest.engine.adapters} />
+      <PlatformLine overview={latest} />
+    </Stack>
+  );
+}
+
+function PlatformLine({ overview }: { overview: Overview }) {
+  const facts: [number, string, string][] = [
+    [overview.tenants, "tenant", "tenants"],
+    [overview.adapters_ready, "adapter ready", "adapters ready"],
+    [overview.jobs_open, "job open", "jobs open"],
+  ];
+  return (
+    <Text fz="sm" c="dimmed" data-testid="platform-line">
+      {facts.map(([n, one, many]) => `${grouped(n)} ${n === 1 ? one : many}`).join(" · ")}
+    </Text>
+  );
+}

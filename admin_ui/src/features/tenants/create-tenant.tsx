@@ -1,0 +1,84 @@
+import { Button, Group, Modal, Stack, TextInput } from "@mantine/core";
+import { useForm } from "@mantine/form";
+import { useDisclosure } from "@mantine/hooks";
+import { useQueryClient } from "@tanstack/react-query";
+import { useLocation } from "wouter";
+
+import { api } from "@/api/client";
+import { PlusIcon } from "@/components/icons";
+import { toastDone } from "@/components/toasts";
+
+import { slugProblem } from "./slug";
+import { tenantsQuery } from "./use-tenants";
+
+export function CreateTenant() {
+  const [opened, { open, close }] = useDisclosure(false);
+  return (
+    <>
+      <Button leftSection={<PlusIcon />} onClick={open}>
+        Create tenant
+      </Button>
+      <Modal opened={opened} onClose={close} title="Create tenant" closeButtonProps={{ "aria-label": "Close" }}>
+        <CreateTenantForm onDone={close} />
+      </Modal>
+    </>
+  );
+}
+
+function CreateTenantForm({ onDone }: { onDone: () => void }) {
+  const client = useQueryClient();
+  const [, navigate] = useLocation();
+  const create = api.useMutation("post", "/admin/v1/tenants");
+  const form = useForm({
+    initialValues: { slug: "", display_name: "" },
+    validate: { slug: slugProblem },
+    validateInputOnBlur: true,
+  });
+
+  const submit = form.onSubmit(({ slug, display_name }) => {
+    const name = display_name.trim();
+    create.mutate(
+      { body: name === "" ? { slug } : { slug, display_name: name } },
+      {
+        onSuccess: () => {
+          void client.invalidateQueries({ queryKey: tenantsQuery.queryKey });
+          toastDone(`Tenant ${slug} created. Give it a key next.`);
+          onDone();
+          navigate(`/tenants/${slug}/keys`);
+        },
+      },
+    );
+  });
+
+  return (
+    <form onSubmit={submit} noValidate>
+      <Stack gap="md">
+        <TextInput
+          label="Slug"
+          description="Names the tenant in addresses, model lists and on the command line. It can't be changed."
+          placeholder="acme-support"
+          required
+          data-autofocus
+          autoComplete="off"
+          spellCheck={false}
+          {...form.getInputProps("slug")}
+        />
+        <TextInput
+          label="Display name"
+          placeholder="Acme Support"
+          maxLength={100}
+          autoComplete="off"
+          {...form.getInputProps("display_name")}
+        />
+        <Group justify="flex-end" gap="xs">
+          <Button variant="default" onClick={onDone}>
+            Cancel
+          </Button>
+          <Button type="submit" loading={create.isPending}>
+            Create
+          </Button>
+        </Group>
+      </Stack>
+    </form>
+  );
+}

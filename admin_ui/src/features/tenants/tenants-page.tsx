@@ -1,0 +1,81 @@
+import { Badge, ScrollArea, Table, Text } from "@mantine/core";
+
+import type { Tenant } from "@/api/types";
+import { Empty } from "@/components/empty";
+import { Page } from "@/components/page";
+import { Panel } from "@/components/panel";
+import { QueryState } from "@/components/query-state";
+import { TenantLink } from "@/components/tenant-link";
+import { counted, grouped } from "@/format/numbers";
+import { dateTime } from "@/format/time";
+
+import { CreateTenant } from "./create-tenant";
+import { useTenants } from "./use-tenants";
+
+export function TenantsPage() {
+  const query = useTenants();
+  return (
+    <Page
+      title="Tenants"
+      testId="tenants"
+      subtitle={query.data && counted(query.data.data.length, "tenant")}
+      actions={<CreateTenant />}
+    >
+      <QueryState query={query}>
+        {({ data }) => (
+          <Panel flush>{data.length === 0 ? <NoTenants /> : <TenantTable tenants={data} />}</Panel>
+        )}
+      </QueryState>
+    </Page>
+  );
+}
+
+function NoTenants() {
+  return (
+    <Empty title="No tenants yet">
+      <Text fz="sm" c="dimmed" maw={420}>
+        A tenant has its own keys and its own adapters; nobody else sees them. Create one, give it a key, then push an
+        adapter with that key.
+      </Text>
+    </Empty>
+  );
+}
+
+export function StatusBadge({ status }: { status: string }) {
+  return <Badge color={status === "active" ? "green" : "gray"}>{status}</Badge>;
+}
+
+function TenantTable({ tenants }: { tenants: readonly Tenant[] }) {
+  return (
+    <ScrollArea>
+      <Table highlightOnHover fz="sm" miw={560} aria-label="Tenants">
+        <Table.Thead>
+          <Table.Tr>
+            <Table.Th>Tenant</Table.Th>
+            <Table.Th>Name</Table.Th>
+            <Table.Th>Status</Table.Th>
+            <Table.Th ta="right">Adapters</Table.Th>
+            <Table.Th ta="right">Keys</Table.Th>
+            <Table.Th>Created</Table.Th>
+          </Table.Tr>
+        </Table.Thead>
+        <Table.Tbody>
+          {tenants.map((tenant) => (
+            <Table.Tr key={tenant.id} data-testid={`tenant-row-${tenant.slug}`}>
+              <Table.Td>
+                <TenantLink slug={tenant.slug} />
+              </Table.Td>
+              <Table.Td>{tenant.display_name}</Table.Td>
+              <Table.Td>
+                <StatusBadge status={tenant.status} />
+              </Table.Td>
+              <Table.Td ta="right">{grouped(tenant.adapters)}</Table.Td>
+              <Table.Td ta="right">{grouped(tenant.keys)}</Table.Td>
+              <Table.Td style={{ whiteSpace: "nowrap" }}>{dateTime(tenant.created_at)}</Table.Td>
+            </Table.Tr>
+          ))}
+        </Table.Tbody>
+      </Table>
+    </ScrollArea>
+  );
+}

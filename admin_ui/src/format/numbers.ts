@@ -1,0 +1,22 @@
+const GROUPED = new Intl.NumberFormat("en-GB");
+
+/** 1234567 → "1,234,567". */
+export function grouped(value: number): string {
+  return GROUPED.format(value);
+}
+
+/** One decimal below a hundred, none above: a rate that changes every two seconds should not dance. */
+export function rate(value: number): string {
+  return value < 99.95 ? value.toFixed(1) : grouped(Math.round(value));
+}
+
+export function percent(part: number, whole: number): string {
+  if (whole === 0) return "–";
+  const share = (100 * part) / whole;
+  return share > 0 && share < 0.1 ? "<0.1 %" : `${share.toFixed(1)} %`;
+}
+
+/** "3 keys", "1 key". */
+export function counted(n: number, noun: string): string {
+  return `${grouped(n)} ${noun}${n === 1 ? "" : "s"}`;
+}

@@ -1,0 +1,17 @@
+const DATE = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
+
+/** Unix seconds → "29 Nov 2025, 17:42" in the reader's time zone. */
+export function dateTime(unixSeconds: number): string {
+  return DATE.format(new Date(unixSeconds * 1000));
+}
+
+/** 3725 s → "1 h 2 min". */
+export function duration(seconds: number): string {
+  const whole = Math.floor(seconds);
+  if (whole < 60) return `${whole} s`;
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes} min ${whole % 60} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${minutes % 60} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
