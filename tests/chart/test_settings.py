@@ -1,0 +1,63 @@
+"""The chart and the programs name the same settings."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+import yaml
+from lorikeet_engine.config import EngineConfig
+from lorikeet_platform.settings import EngineSettings, Settings
+from pydantic import BaseModel
+
+from tests.support.chart_release import CHART_DIR, Release
+
+PREFIX = "LORIKEET_"
+
+
+def test_every_setting_in_the_chart_is_one_that_the_programs_know(release: Release) -> None:
+    for name, environment in _environments(release).items():
+        unknown = [variable for variable in environment if not _is_known(variable)]
+        assert unknown == [], name
+
+
+def test_the_programs_accept_the_values(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    for environment in _environments(release).values():
+        with monkeypatch.context() as patch:
+            for variable, text in environment.items():
+                patch.setenv(variable, text)
+            Settings()
+
+
+def test_every_knob_of_the_engine_can_be_set_and_starts_with_the_engines_own_default() -> None:
+    knobs = yaml.safe_load((CHART_DIR / "values.yaml").read_text())["engine"]["knobs"]
+    decided_by_the_chart = {"device", "health_host", "health_port"}
+    assert knobs.keys() == EngineSettings.model_fields.keys() - decided_by_the_chart
+    # a container's share of a node is not what the engine would measure
+    shares = {"threads", "kv_cache_bytes"}
+    defaults = {field.name: field.default for field in fields(EngineConfig)}
+    assert {k: v for k, v in knobs.items() if k not in shares} == {k: defaults[k] for k in knobs.keys() - shares}
+
+
+def _environments(release: Release) -> dict[str, dict[str, str]]:
+    """Per container, each LORIKEET_ variable and its text; a stand-in for what a Secret holds."""
+    maps = {document["metadata"]["name"]: document["data"] for document in release.of_kind("ConfigMap")}
+    found: dict[str, dict[str, str]] = {}
+    for _, container in release.containers():
+        environment: dict[str, str] = {}
+        for source in container.get("envFrom", []):
+            environment |= maps[source["configMapRef"]["name"]]
+        environment |= {variable["name"]: variable.get("value", "redis://secret") for variable in container["env"]}
+        found[container["name"]] = {k: v for k, v in environment.items() if k.startswith(PREFIX)}
+    return found
+
+
+def _is_known(variable: str) -> bool:
+    model: type[BaseModel] = Settings
+    *outer, last = variable.removeprefix(PREFIX).lower().split("__")
+    for part in outer:
+        inner = model.model_fields[part].annotation if part in model.model_fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return False
+        model = inner
+    return last in model.model_fields
