@@ -6,9 +6,9 @@ Drives the runner and the loader through the two small ports below and never tou
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from lorikeet_engine.errors import EngineError, EngineFailure
@@ -62,14 +62,7 @@ class LoopCounters:
 
     prompt_tokens: int = 0
     generated_tokens: int = 0
-    prefill_steps: int = 0
-    decode_steps: int = 0
-    mixed_steps: int = 0
-    failed_steps: int = 0
-
-    @property
-    def steps(self) -> int:
-        return self.prefill_steps + self.decode_steps + self.mixed_steps
+    steps: Counter[str] = field(default_factory=lambda: Counter(prefill=0, decode=0, mixed=0, failed=0))
 
 
 class EngineLoop:
@@ -154,7 +147,7 @@ class EngineLoop:
             self.residency.forget(key)
 
     def _fail_step(self, plan: StepPlan) -> list[RequestFailure]:
-        self.counters.failed_steps += 1
+        self.counters.steps["failed"] += 1
         failed = self.scheduler.fail(plan)
         for placement in plan.placements:
             self._images.pop(placement.key, None)
@@ -176,7 +169,5 @@ class EngineLoop:
         counters = self.counters
         counters.prompt_tokens += n_prefill
         counters.generated_tokens += n_sampled
-        counters.mixed_steps += bool(n_prefill and has_decode)
-        counters.prefill_steps += bool(n_prefill and not has_decode)
-        counters.decode_steps += not n_prefill
+        counters.steps["decode" if not n_prefill else "mixed" if has_decode else "prefill"] += 1
         self._recent.append((now, n_sampled))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from lorikeet_adapters.modules import Linear, ModuleTable
-
 from lorikeet_engine.errors import UnsupportedModel
 
 FAMILY = {

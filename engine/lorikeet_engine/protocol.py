@@ -99,6 +99,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens_total: int
     generated_tokens_total: int
     steps_total: int
+    steps_by_kind: dict[str, int]
     tokens_per_second: float
     kv: LedgerSnapshot
     arena: LedgerSnapshot

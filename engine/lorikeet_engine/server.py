@@ -44,6 +44,7 @@ from lorikeet_engine.socket_keys import SocketKeys, secure_engine
 
 CLIENT_TIMEOUT_S = 20.0
 IDLE_WAIT_MS = 20
+PUBLISH_EVERY_S = 0.25
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,8 @@ class EngineServer:
         self._stop = threading.Event()
         self._started_s = time.monotonic()
         self.last_turn_s = self._started_s
+        self.published = self.stats()  # for other threads: the live figures change while they are read
+        self._published_s = self._started_s
 
     def run(self) -> None:
         """Serve until `stop` is called; closes the socket at the end."""
@@ -97,6 +100,8 @@ class EngineServer:
             self._receive_all()
         self._drop_silent_clients()
         self._send_events(self._loop.step(time.monotonic()))
+        if self.last_turn_s - self._published_s > PUBLISH_EVERY_S:
+            self.published, self._published_s = self.stats(), self.last_turn_s
 
     def stats(self) -> EngineStats:
         loop = self._loop
@@ -107,7 +112,8 @@ class EngineServer:
             waiting=loop.scheduler.n_waiting,
             prompt_tokens_total=loop.counters.prompt_tokens,
             generated_tokens_total=loop.counters.generated_tokens,
-            steps_total=loop.counters.steps,
+            steps_total=loop.counters.steps.total(),
+            steps_by_kind=dict(loop.counters.steps),
             tokens_per_second=loop.tokens_per_second(now),
             kv=loop.kv.snapshot(),
             arena=loop.residency.snapshot(),
