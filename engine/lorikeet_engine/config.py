@@ -5,8 +5,10 @@ Standard library only: the GPU check builds an engine on machines that have neit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 MIB = 1 << 20
 
@@ -18,7 +20,7 @@ class EngineConfig:
     Attributes:
         model_dir: local Hugging Face directory (config.json, safetensors, tokenizer.json).
         model_name: what requests call the base model.
-        images_dir: where the worker leaves normalised adapters, `{tenant}/{digest}`.
+        store_dir: the blob store, where the worker leaves normalised adapters as `images/{tenant}/{digest}`.
         endpoint: ZeroMQ address of the engine, `ipc://…` or `tcp://…` (tcp needs `socket_key_file`).
         dtype: "auto" (bf16 where the CPU computes in it, else fp32), "bfloat16" or "float32".
         max_model_len: longest prompt + output in tokens; 0 = min(the model's, 2048).
@@ -29,7 +31,7 @@ class EngineConfig:
 
     model_dir: Path
     model_name: str
-    images_dir: Path
+    store_dir: Path
     endpoint: str
     socket_key_file: Path | None = None
     health_host: str = "127.0.0.1"
@@ -65,3 +67,23 @@ class EngineConfig:
         for name in ("max_model_len", "kv_cache_bytes", "threads"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is negative; 0 means automatic")
+
+
+def read_config(values: Mapping[str, Any]) -> EngineConfig:
+    """Build a config from plain JSON values.
+
+    Raises:
+        ValueError: an unknown or missing name, or a value out of range; the message names it.
+    """
+    known = {field.name: str(field.type) for field in fields(EngineConfig)}
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise ValueError(f"unknown engine settings: {', '.join(unknown)}")
+    as_typed = {
+        name: Path(value) if value is not None and known[name].startswith("Path") else value
+        for name, value in values.items()
+    }
+    try:
+        return EngineConfig(**as_typed)
+    except TypeError as error:
+        raise ValueError(f"engine settings: {error}") from error

@@ -17,7 +17,7 @@ from lorikeet_engine.memory.adapter_residency import AdapterResidency, Residency
 from lorikeet_engine.memory.kv_manager import KvManager
 from lorikeet_engine.scheduling.plan import Phase, StepPlan, StepResult
 from lorikeet_engine.scheduling.request import Request
-from lorikeet_engine.scheduling.scheduler import Scheduler, TokenOutput
+from lorikeet_engine.scheduling.scheduler import RequestFailure, Scheduler, TokenOutput
 
 RATE_WINDOW_S = 10.0
 
@@ -48,12 +48,6 @@ class Loader(Protocol):
 
     def start(self, key: AdapterKey) -> None: ...
     def poll(self) -> Sequence[LoadedAdapter]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RequestFailure:
-    request_id: str
-    error: EngineError
 
 
 @dataclass(slots=True)
@@ -113,7 +107,7 @@ class EngineLoop:
             log.exception("step %d with %d rows failed", plan.step_id, len(plan.rows))
             return events + self._fail_step(plan)
         outputs = self.scheduler.commit(plan, result)
-        self._count(plan, len(outputs), now)
+        self._count(plan, len(result.sampled), now)
         return events + outputs
 
     def tokens_per_second(self, now: float) -> float:

@@ -17,7 +17,7 @@ import zmq
 
 from lorikeet_engine.errors import EngineError, InvalidRequest
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.loop import EngineLoop, RequestFailure
+from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.protocol import (
     PROTOCOL_VERSION,
     Abort,
@@ -39,7 +39,7 @@ from lorikeet_engine.protocol import (
 )
 from lorikeet_engine.scheduling.plan import SamplingParams
 from lorikeet_engine.scheduling.request import Request
-from lorikeet_engine.scheduling.scheduler import TokenOutput
+from lorikeet_engine.scheduling.scheduler import RequestFailure, TokenOutput
 from lorikeet_engine.socket_keys import SocketKeys, secure_engine
 
 CLIENT_TIMEOUT_S = 20.0
@@ -92,6 +92,10 @@ class EngineServer:
     def stop(self) -> None:
         """End `run` after the step in progress; may be called from any thread or a signal handler."""
         self._stop.set()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
 
     def turn(self, *, wait_ms: int) -> None:
         """Take all waiting messages, run one step, send its results."""

@@ -39,6 +39,7 @@ class ScriptedRunner:
     extents: dict[int, AdapterKey] = field(default_factory=dict)
     plans: list[StepPlan] = field(default_factory=list)
     fail_next: bool = False
+    not_finite: set[str] = field(default_factory=set)
 
     def execute(self, plan: StepPlan) -> StepResult:
         if self.fail_next:
@@ -51,7 +52,7 @@ class ScriptedRunner:
                 assert self.extents[row.extent] == row.adapter, "the row's extent holds another adapter"
             for position, token in enumerate(row.token_ids, start=row.start):
                 self.slots[row.block_table[position // self.block_size], position % self.block_size] = token
-            if row.samples:
+            if row.samples and row.request_id not in self.not_finite:
                 length = row.start + len(row.token_ids)
                 sequence = tuple(
                     self.slots[row.block_table[p // self.block_size], p % self.block_size] for p in range(length)

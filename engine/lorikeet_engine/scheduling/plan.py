@@ -74,7 +74,10 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What the step did: the token sampled for each row that asked for one."""
+    """What the step did: the token sampled for each row that asked for one.
+
+    A row that asked and has none had logits that are not finite; that is its own failure, not the step's.
+    """
 
     step_id: int
     sampled: dict[str, int]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from lorikeet_engine.errors import ContextLengthExceeded, InvalidRequest, Overloaded
+from lorikeet_engine.errors import ContextLengthExceeded, EngineError, EngineFailure, InvalidRequest, Overloaded
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapter_residency import AdapterResidency, Placement, Residency
 from lorikeet_engine.memory.kv_manager import KvManager
@@ -42,6 +42,14 @@ class TokenOutput:
     request_id: str
     token: int
     finish_reason: FinishReason | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailure:
+    """A request that ended with an error."""
+
+    request_id: str
+    error: EngineError
 
 
 class Scheduler:
@@ -133,9 +141,9 @@ class Scheduler:
         rows.sort(key=_row_order)  # stable, so arrival decides inside an adapter
         return StepPlan(self._step_id, tuple(rows), tuple(placements))
 
-    def commit(self, plan: StepPlan, result: StepResult) -> list[TokenOutput]:
+    def commit(self, plan: StepPlan, result: StepResult) -> list[TokenOutput | RequestFailure]:
         """Take over what the step did; requests that were aborted meanwhile are passed over."""
-        outputs = []
+        outputs: list[TokenOutput | RequestFailure] = []
         for row in plan.rows:
             request = self._running.get(row.request_id)
             if request is None:
@@ -143,7 +151,11 @@ class Scheduler:
             request.n_computed += len(row.token_ids)
             if not row.samples:
                 continue
-            token = result.sampled[row.request_id]
+            token = result.sampled.get(row.request_id)
+            if token is None:
+                self._release(request)
+                outputs.append(RequestFailure(row.request_id, EngineFailure("the model's logits are not finite")))
+                continue
             request.output.append(token)
             finish_reason = self._finish_reason(request, token)
             outputs.append(TokenOutput(row.request_id, token, finish_reason))

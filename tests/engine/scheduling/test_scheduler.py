@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lorikeet_engine.errors import ContextLengthExceeded, EngineError, InvalidRequest, Overloaded
-from lorikeet_engine.loop import RequestFailure
 from lorikeet_engine.memory.ledger import MemoryState
 from lorikeet_engine.scheduling.plan import Phase
 from lorikeet_engine.scheduling.request import Request
-from lorikeet_engine.scheduling.scheduler import TokenOutput
+from lorikeet_engine.scheduling.scheduler import RequestFailure, TokenOutput
 from tests.support.scripted_engine_parts import VOCAB, ScriptedEngine, answer_alone, request, scripted_engine
 
 
@@ -202,6 +201,17 @@ def test_a_failed_step_fails_its_requests_and_gives_everything_back() -> None:
     engine.loop.submit(request("b", adapter="red"))
     tokens, _ = run(engine)
     assert len(tokens["b"]) == 4
+    assert_nothing_in_use(engine)
+
+
+def test_a_request_without_finite_logits_fails_alone() -> None:
+    engine = scripted_engine()
+    engine.runner.not_finite = {"a"}
+    engine.loop.submit(request("a"))
+    engine.loop.submit(request("b"))
+    tokens, failures = run(engine)
+    assert set(tokens) == {"b"}
+    assert failures["a"].code == "engine_failure"
     assert_nothing_in_use(engine)
 
 
