@@ -1,0 +1,48 @@
+"""`lorikeet tenants`: through the admin API."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lorikeet_platform.cli.commands.options import DEFAULT_ADMIN_URL, AdminUrl, AsJson
+from lorikeet_platform.cli.console import day_and_time, print_json, print_table, say
+
+app = typer.Typer(help="Create and list tenants.", no_args_is_help=True)
+
+
+@app.command("create")
+def create(
+    slug: Annotated[str, typer.Argument(help="Short name: 3 to 40 of a-z, 0-9 and '-'.")],
+    name: Annotated[str | None, typer.Option("--name", help="Display name; the slug if left out.")] = None,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Create a tenant."""
+    from lorikeet_platform.cli.api import admin_api
+
+    body = {"slug": slug} | ({"display_name": name} if name is not None else {})
+    with admin_api(admin_url) as api:
+        tenant = api.post("/admin/v1/tenants", body)
+    if as_json:
+        print_json(tenant)
+    else:
+        say(f"Tenant {tenant['slug']} created. Give it a key: lorikeet keys create {tenant['slug']} --name NAME")
+
+
+@app.command("list")
+def list_all(admin_url: AdminUrl = DEFAULT_ADMIN_URL, as_json: AsJson = False) -> None:
+    """List all tenants."""
+    from lorikeet_platform.cli.api import admin_api
+
+    with admin_api(admin_url) as api:
+        tenants = api.get("/admin/v1/tenants")["data"]
+    if as_json:
+        print_json(tenants)
+        return
+    rows = [
+        (t["slug"], t["display_name"], t["status"], t["adapters"], t["keys"], day_and_time(t["created_at"]))
+        for t in tenants
+    ]
+    print_table(("TENANT", "NAME", "STATUS", "ADAPTERS", "KEYS", "CREATED"), rows, empty="No tenants yet.")

@@ -1,0 +1,67 @@
+"""What commands print, and how they end.
+
+Results go to standard output, everything said on the way to standard error, so that `--json` output can be piped.
+Secrets are printed once, when they are made, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from enum import IntEnum
+
+import typer
+
+
+class ExitCode(IntEnum):
+    """Documented in the guide; scripts rely on them."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    AUTH = 3
+    NETWORK = 4
+    LOCAL_FILES = 5
+    REJECTED = 6
+    QUOTA = 7
+    CONFLICT = 8
+    WAIT_TIMEOUT = 9
+    INTERRUPTED = 130
+
+
+class CommandFailed(Exception):
+    """A command cannot do what was asked; `main` prints the sentence and exits with the code."""
+
+    def __init__(self, exit_code: ExitCode, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.message = message
+
+
+def say(message: str) -> None:
+    typer.echo(message, err=True)
+
+
+def print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
+    """`rows` under `columns`; `empty` is said instead when there are none."""
+    if not rows:
+        say(empty)
+        return
+    # Rich takes longer to import than most commands take to run.
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    Console(soft_wrap=True).print(table)
+
+
+def day_and_time(unix_s: object) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(float(str(unix_s)), UTC).strftime("%Y-%m-%d %H:%M") if unix_s else ""

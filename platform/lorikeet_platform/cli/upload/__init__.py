@@ -1,0 +1,1 @@
+"""Pushing an adapter: local checks, a resumable upload, sealing, waiting."""

@@ -1,0 +1,1 @@
+"""Inference: the OpenAI-compatible routes, from a parsed body to a settled usage record."""

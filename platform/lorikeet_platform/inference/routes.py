@@ -1,0 +1,75 @@
+"""The inference routes: transport only. `install` gives an application what they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+
+from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.inference import models
+from lorikeet_platform.inference.answers import AnswerWriter, ChatWriter, Heading, TextWriter
+from lorikeet_platform.inference.schemas import ChatRequest, CompletionRequest, parse
+from lorikeet_platform.inference.service import CHAT_ROUTE, COMPLETION_ROUTE, Call, InferenceService
+from lorikeet_platform.inference.streaming import GenerationResponse
+from lorikeet_platform.telemetry.metrics import GatewayMetrics
+from lorikeet_platform.web.access import Caller
+from lorikeet_platform.web.errors import request_id_of
+from lorikeet_platform.web.json_body import read_json
+
+router = APIRouter(tags=["inference"])
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """What the routes of one application share."""
+
+    service: InferenceService
+    metrics: GatewayMetrics
+
+
+def install(app: FastAPI, context: PlatformContext, metrics: GatewayMetrics) -> InferenceService:
+    """Give `app` its inference routes; the service is returned for whoever drains it at shutdown."""
+    service = InferenceService(
+        db=context.db,
+        usage=context.usage,
+        client=context.engine_client,
+        base_model=context.settings.model_name,
+        metrics=metrics,
+    )
+    app.state.inference = Inference(service, metrics)
+    app.include_router(router)
+    app.include_router(models.router)
+    return service
+
+
+def get_inference(request: Request) -> Inference:
+    return cast(Inference, request.app.state.inference)
+
+
+Serving = Annotated[Inference, Depends(get_inference)]
+
+
+@router.post(CHAT_ROUTE, operation_id="create_chat_completion")
+async def create_chat_completion(request: Request, caller: Caller, inference: Serving) -> Response:
+    """Answer a conversation, whole or as a stream."""
+    body = parse(await read_json(request), ChatRequest)
+    call = await inference.service.prepare_chat(caller, request_id_of(request), body)
+    return _answer(inference, call, ChatWriter(_heading(call), include_usage=call.include_usage))
+
+
+@router.post(COMPLETION_ROUTE, operation_id="create_completion")
+async def create_completion(request: Request, caller: Caller, inference: Serving) -> Response:
+    """Continue a text, whole or as a stream."""
+    body = parse(await read_json(request), CompletionRequest)
+    call = await inference.service.prepare_completion(caller, request_id_of(request), body)
+    return _answer(inference, call, TextWriter(_heading(call), include_usage=call.include_usage))
+
+
+def _heading(call: Call) -> Heading:
+    return Heading(call.generation.request_id, call.created, call.resolved.model, call.fingerprint)
+
+
+def _answer(inference: Inference, call: Call, writer: AnswerWriter) -> GenerationResponse:
+    return GenerationResponse(call=call, writer=writer, service=inference.service, metrics=inference.metrics)

@@ -1,0 +1,239 @@
+"""One generation from a parsed body to a settled usage record.
+
+`prepare_*` finds out everything that can be refused without running: the model, the prompt's tokens, the room in the
+context. Nothing is recorded until `run`. `run` opens the usage record, starts the generation, and whatever happens
+then (an answer, a refusal, a closed connection, a cancelled task) one `finally` ends both.
+
+Database work is synchronous and short; it runs in threads, out of reach of cancellation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import structlog
+
+from lorikeet_engine.client import EngineClient, EngineInfo, Generation, GenerationRequest, Usage
+from lorikeet_engine.errors import EngineError, EngineFailure, Overloaded
+from lorikeet_platform.auth.principal import Principal
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.inference.schemas import ChatRequest, CompletionRequest, SamplingFields
+from lorikeet_platform.registry.resolve import ResolvedModel, resolve_model
+from lorikeet_platform.telemetry.metrics import GatewayMetrics
+from lorikeet_platform.usage.service import Outcome, Ticket, UsageService
+
+# Longest answer of a request that names no limit.
+DEFAULT_MAX_TOKENS: Final = 1024
+
+CHAT_ROUTE: Final = "/v1/chat/completions"
+COMPLETION_ROUTE: Final = "/v1/completions"
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that may run: caller known, version pinned, prompt in tokens. Nothing is recorded yet."""
+
+    principal: Principal
+    resolved: ResolvedModel
+    generation: GenerationRequest
+    fingerprint: str
+    created: int
+    route: str
+    stream: bool
+    include_usage: bool
+
+
+class InferenceService:
+    """Prepares and runs generations on one engine."""
+
+    def __init__(
+        self, *, db: Database, usage: UsageService, client: EngineClient, base_model: str, metrics: GatewayMetrics
+    ) -> None:
+        self._db = db
+        self._usage = usage
+        self._client = client
+        self._base_model = base_model
+        self._metrics = metrics
+        self._running: set[asyncio.Task[None]] = set()
+        self._draining = False
+
+    async def prepare_chat(self, principal: Principal, request_id: str, body: ChatRequest) -> Call:
+        resolved = await self._resolve(principal, body)
+        messages = [message.for_template() for message in body.messages]
+        prompt = await _engine_answer(self._client.encode_chat(messages))
+        return self._prepare(principal, request_id, CHAT_ROUTE, body, resolved, prompt)
+
+    async def prepare_completion(self, principal: Principal, request_id: str, body: CompletionRequest) -> Call:
+        resolved = await self._resolve(principal, body)
+        prompt = body.prompt
+        if isinstance(prompt, str):
+            prompt = await _engine_answer(self._client.encode_text(prompt))
+        return self._prepare(principal, request_id, COMPLETION_ROUTE, body, resolved, prompt)
+
+    @asynccontextmanager
+    async def run(self, call: Call) -> AsyncIterator[Generation]:
+        """Generate, inside an open usage record. Raises PlatformError for what the engine refuses or fails."""
+        outcome: Outcome = "client_cancelled"
+        generation: Generation | None = None
+        with self._metrics.in_flight.track_inprogress():
+            opening = asyncio.ensure_future(asyncio.to_thread(self._open_ticket, call))
+            try:
+                await asyncio.shield(opening)
+                generation = await self._client.generate(call.generation)
+                yield generation
+                outcome = "ok"
+            except EngineError as error:
+                outcome = "shed" if isinstance(error, Overloaded) else "server_error"
+                raise platform_error(error) from error
+            except Exception:
+                outcome = "server_error"
+                raise
+            finally:
+                await to_its_end(self._settle(opening, generation, outcome))
+
+    def track(self, task: asyncio.Task[None]) -> None:
+        """`drain` shall wait for this task, and cancel it in the end."""
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    @property
+    def is_draining(self) -> bool:
+        return self._draining
+
+    async def drain(self, timeout_s: float) -> None:
+        """Refuse new requests, give the running ones `timeout_s`, then end them with an error to the caller."""
+        self._draining = True
+        if self._running:
+            await asyncio.wait(self._running, timeout=timeout_s)
+        late = list(self._running)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+
+    async def _resolve(self, principal: Principal, body: SamplingFields) -> ResolvedModel:
+        if self._draining:
+            raise PlatformError("draining", "this server is shutting down")
+        return await asyncio.to_thread(self._resolve_in_thread, principal.tenant_id, body.model)
+
+    def _resolve_in_thread(self, tenant_id: str, model: str) -> ResolvedModel:
+        with self._db.read() as session:
+            return resolve_model(session, tenant_id, model, self._base_model)
+
+    def _prepare(
+        self,
+        principal: Principal,
+        request_id: str,
+        route: str,
+        body: SamplingFields,
+        resolved: ResolvedModel,
+        prompt: tuple[int, ...],
+    ) -> Call:
+        info = self._engine_info()
+        _check_prompt(prompt, info)
+        generation = GenerationRequest(
+            request_id=request_id,
+            tenant=principal.tenant_id,
+            prompt=prompt,
+            max_tokens=_token_limit(body.limit, len(prompt), info.max_model_len),
+            sampling=body.sampling(),
+            stop=body.stop,
+            adapter_digest=resolved.digest,
+        )
+        return Call(
+            principal=principal,
+            resolved=resolved,
+            generation=generation,
+            fingerprint=info.model_digest,
+            created=int(time.time()),
+            route=route,
+            stream=body.stream,
+            include_usage=body.stream_options.include_usage,
+        )
+
+    def _engine_info(self) -> EngineInfo:
+        try:
+            return self._client.info
+        except EngineError as error:
+            raise platform_error(error) from error
+
+    def _open_ticket(self, call: Call) -> Ticket:
+        return self._usage.open(
+            request_id=call.generation.request_id,
+            principal=call.principal,
+            resolved=call.resolved,
+            route=call.route,
+            stream=call.stream,
+        )
+
+    async def _settle(self, opening: asyncio.Future[Ticket], generation: Generation | None, outcome: Outcome) -> None:
+        usage = Usage(prompt_tokens=0, completion_tokens=0)
+        if generation is not None:
+            with contextlib.suppress(EngineError):  # an engine that is gone has nothing left to stop
+                await generation.close()
+            usage = generation.usage
+        await asyncio.wait([opening])
+        if opening.exception() is not None:
+            return  # no record was opened, so nothing ran
+        await asyncio.to_thread(opening.result().settle, usage, outcome)
+        self._metrics.count_tokens(prompt=usage.prompt_tokens, completion=usage.completion_tokens)
+
+
+def platform_error(error: EngineError) -> PlatformError:
+    """What the caller is told of an engine's error; the engine's own failures keep their details to the log."""
+    if isinstance(error, EngineFailure):
+        log.error("engine failed a request", error=type(error).__name__)
+        return PlatformError("internal_error", "the engine failed while working on this request")
+    return PlatformError(error.code, error.message, param=error.param)
+
+
+async def to_its_end(work: Awaitable[T]) -> T:
+    """Await `work` even through cancellations of the calling task; those are raised afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return task.result()
+
+
+async def _engine_answer(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except EngineError as error:
+        raise platform_error(error) from error
+
+
+def _check_prompt(prompt: tuple[int, ...], info: EngineInfo) -> None:
+    if not prompt:
+        raise PlatformError("invalid_value", "prompt: must hold at least one token", param="prompt")
+    if max(prompt) >= info.vocab:
+        raise PlatformError("invalid_value", f"prompt: token ids lie below {info.vocab}", param="prompt")
+
+
+def _token_limit(asked: int | None, n_prompt: int, n_context: int) -> int:
+    """How many tokens may be generated; raises PlatformError when prompt and limit do not fit the context."""
+    wanted = 1 if asked is None else asked
+    if n_prompt + wanted > n_context:
+        raise PlatformError(
+            "context_length_exceeded",
+            f"the prompt has {n_prompt} tokens and max_tokens is {wanted}; "
+            f"together they exceed the model's context of {n_context} tokens",
+            param="messages" if asked is None else "max_tokens",
+        )
+    return min(n_context - n_prompt, DEFAULT_MAX_TOKENS) if asked is None else asked

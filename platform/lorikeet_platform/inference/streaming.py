@@ -1,0 +1,123 @@
+"""An answer on its way to the caller: server-sent events or one JSON body.
+
+The response owns the generation from its first token to its settled usage record, because only here is it known
+whether the caller is still there. A closed connection cancels the work within one step; a stream that fails after it
+began ends with an error frame and without [DONE], which clients would take for a complete answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import structlog
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from lorikeet_engine.client import Delta, Generation
+from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.inference.answers import AnswerWriter, error_frame
+from lorikeet_platform.inference.service import Call, InferenceService, to_its_end
+from lorikeet_platform.telemetry.metrics import GatewayMetrics
+from lorikeet_platform.web.errors import error_body
+
+log = structlog.get_logger(__name__)
+
+
+class GenerationResponse(Response):
+    """Runs `call` when the server sends it; refusals before the first token raise and become ordinary errors."""
+
+    def __init__(self, *, call: Call, writer: AnswerWriter, service: InferenceService, metrics: GatewayMetrics) -> None:
+        super().__init__(media_type="text/event-stream; charset=utf-8" if call.stream else "application/json")
+        self._call = call
+        self._writer = writer
+        self._service = service
+        self._metrics = metrics
+        self._started_at = time.monotonic()
+        self._is_started = False
+        del self.headers["content-length"]
+        self.headers["x-lorikeet-model-version"] = call.resolved.version_id or call.resolved.model
+        if call.stream:
+            self.headers["x-accel-buffering"] = "no"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        work = asyncio.ensure_future(self._answer(send))
+        self._service.track(work)
+        gone = asyncio.ensure_future(_closed(receive))
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            if not work.done():
+                work.cancel()
+                await to_its_end(asyncio.wait({work}))
+        if not work.cancelled():
+            work.result()
+
+    async def _answer(self, send: Send) -> None:
+        try:
+            if self._call.stream:
+                await self._stream(send)
+            else:
+                await self._whole(send)
+        except asyncio.CancelledError:
+            if not self._service.is_draining:
+                raise
+            await self._fail(PlatformError("server_shutting_down", "this server is shutting down"), send)
+        except PlatformError as error:
+            await self._fail(error, send)
+        except Exception as error:
+            if not self._is_started:
+                raise
+            log.exception("a stream failed", request_id=self._call.generation.request_id, error=type(error).__name__)
+            await self._fail(PlatformError("internal_error", "an internal error ended this answer"), send)
+
+    async def _whole(self, send: Send) -> None:
+        pieces: list[str] = []
+        finish_reason = "stop"
+        async with self._service.run(self._call) as generation:
+            async for delta in self._timed(generation):
+                pieces.append(delta.text)
+                finish_reason = delta.finish_reason or finish_reason
+        # Sent only now: an answer that the caller has is an answer that is on record.
+        body = self._writer.whole("".join(pieces), finish_reason, generation.usage)
+        self.headers["content-length"] = str(len(body))
+        await self._start(send)
+        await send({"type": "http.response.body", "body": body})
+
+    async def _stream(self, send: Send) -> None:
+        async with self._service.run(self._call) as generation:
+            async for delta in self._timed(generation):
+                frames = self._writer.chunk(delta)
+                if not self._is_started:
+                    await self._start(send)
+                    frames = self._writer.opening() + frames
+                if frames:
+                    await send({"type": "http.response.body", "body": frames, "more_body": True})
+        await send({"type": "http.response.body", "body": self._writer.closing(generation.usage)})
+
+    async def _timed(self, generation: Generation) -> AsyncIterator[Delta]:
+        kind = "base" if self._call.resolved.digest is None else "adapter"
+        is_first = True
+        async for delta in generation:
+            if is_first:
+                self._metrics.ttft_seconds.labels(kind).observe(time.monotonic() - self._started_at)
+                is_first = False
+            yield delta
+        self._metrics.e2e_seconds.labels(kind).observe(time.monotonic() - self._started_at)
+
+    async def _start(self, send: Send) -> None:
+        self._is_started = True
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+
+    async def _fail(self, error: PlatformError, send: Send) -> None:
+        if not self._is_started:
+            raise error
+        frame = error_frame(error_body(error, self._call.generation.request_id))
+        await send({"type": "http.response.body", "body": frame})
+
+
+async def _closed(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,1 @@
+"""Telemetry: the gateway's metrics and the structured log."""
