@@ -1,0 +1,79 @@
+"""How large an adapter is in the arena, and where each of its blocks lies: arithmetic without tensors.
+
+    extent = head | block | block | ...      everything begins on a grain of 16 elements
+    head   = int32[layers][7][2]: grain of the block from the extent's start (0 = absent), rank
+    block  = A[rank, in] | Bt[rank, out]
+
+The head is never empty, so no block begins at grain 0 and 0 can mean absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from lorikeet_adapters.modules import MODULES, ModuleTable
+
+GRAIN: Final = 16
+MAX_RANK: Final = 0xFFFF  # the head keeps the rank in 16 bits and flags above them
+
+_HEAD_ENTRY_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BlockShape:
+    """One LoRA pair: which module it belongs to and how large it is."""
+
+    layer: int
+    module: str
+    rank: int
+    in_features: int
+    out_features: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentPlan:
+    """The grain at which every block begins, in the order given, and the length of the whole extent."""
+
+    starts: tuple[int, ...]
+    n_grains: int
+
+
+def plan_extent(n_layers: int, itemsize: int, blocks: Iterable[BlockShape]) -> ExtentPlan:
+    """Lay blocks out one after another behind the head, for elements of `itemsize` bytes."""
+    position = head_grains(n_layers, itemsize)
+    starts = []
+    for block in blocks:
+        starts.append(position)
+        position += block_grains(block)
+    return ExtentPlan(tuple(starts), position)
+
+
+def extent_grains(n_layers: int, itemsize: int, blocks: Iterable[BlockShape]) -> int:
+    """Grains of a whole extent."""
+    return plan_extent(n_layers, itemsize, blocks).n_grains
+
+
+def head_grains(n_layers: int, itemsize: int) -> int:
+    """Grains of the head; it is the only part whose share of grains depends on the element size."""
+    return _ceil_div(n_layers * len(MODULES) * _HEAD_ENTRY_BYTES, GRAIN * itemsize)
+
+
+def block_grains(block: BlockShape) -> int:
+    """Grains of one pair."""
+    return _ceil_div(block.rank * (block.in_features + block.out_features), GRAIN)
+
+
+def largest_extent_grains(table: ModuleTable, itemsize: int, max_rank: int) -> int:
+    """Grains of an adapter of `max_rank` on every module of every layer."""
+    blocks = (
+        BlockShape(layer, module, max_rank, linear.in_features, linear.out_features)
+        for layer in range(table.n_layers)
+        for module, linear in table.linears.items()
+    )
+    return extent_grains(table.n_layers, itemsize, blocks)
+
+
+def _ceil_div(value: int, unit: int) -> int:
+    return -(-value // unit)

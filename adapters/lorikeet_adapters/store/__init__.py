@@ -1,0 +1,1 @@
+"""Where blobs are kept: a port, and its implementation in a local directory."""

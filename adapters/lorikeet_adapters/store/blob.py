@@ -1,0 +1,63 @@
+"""The port to durable storage: immutable blobs under keys that the server builds from ids and digests.
+
+No text of a user ever becomes part of a key; what a key may look like is checked here for every implementation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol
+
+MAX_KEY_CHARACTERS: Final = 512
+
+_KEY: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}(?:/[A-Za-z0-9_][A-Za-z0-9._-]{0,199})*")
+
+
+class BlobError(Exception):
+    """The store cannot do what was asked."""
+
+
+class BlobMissing(BlobError):
+    """Nothing is stored under the key."""
+
+
+class BlobConflict(BlobError):
+    """Other content is already stored under the key; blobs never change."""
+
+
+class BlobKeyInvalid(BlobError, ValueError):
+    """The key could leave the store or is not portable."""
+
+
+class BlobStore(Protocol):
+    """Immutable blobs. A put returns when the content is durable, and is repeated without effect."""
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Store a copy of the file at `path`; raises BlobConflict."""
+
+    def put_bytes(self, key: str, data: bytes) -> None:
+        """Store `data`; raises BlobConflict."""
+
+    def open(self, key: str) -> BinaryIO:
+        """A reader of the content; raises BlobMissing."""
+
+    def read(self, key: str) -> bytes:
+        """The whole content; raises BlobMissing."""
+
+    def size(self, key: str) -> int | None:
+        """Bytes stored, or None when there is nothing."""
+
+    def delete(self, key: str) -> None:
+        """Remove the blob if it is there."""
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """All keys that begin with `prefix`, sorted; an empty prefix means all."""
+
+
+def check_key(key: str) -> str:
+    """`key` itself, when it is one; raises BlobKeyInvalid."""
+    if len(key) > MAX_KEY_CHARACTERS or not _KEY.fullmatch(key):
+        raise BlobKeyInvalid("A storage key is made of letters, digits, '.', '_', '-' and single slashes.")
+    return key

@@ -1,0 +1,134 @@
+"""Is this pair of files an adapter that the engine serves exactly, and which one?
+
+Owns the order of the checks: configuration, header, names and shapes, then one pass over the weights. It reads the
+two files it is given and nothing else, keeps nothing, and needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from lorikeet_adapters.config import CONFIG_FILE, MAX_CONFIG_BYTES, LoraSettings, read_config
+from lorikeet_adapters.errors import AdapterRejected, listed, quoted
+from lorikeet_adapters.finite import scan_weights
+from lorikeet_adapters.header import TensorEntry, read_header
+from lorikeet_adapters.manifest import GRAIN, BlockShape, extent_grains
+from lorikeet_adapters.modules import MODULES, ModuleTable
+from lorikeet_adapters.rules import Pair, find_pairs, names_same_model, unmatched_patterns, untouched_targets
+
+MAX_MAGNITUDE: Final = 65_504.0  # the largest float16: within it every serving dtype stays finite
+DTYPE_NAMES: Final = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """One module's pair: its place, what it is multiplied with, and where its matrices lie in the file."""
+
+    layer: int
+    module: str
+    rank: int
+    scale: float
+    a: TensorEntry
+    b: TensorEntry
+
+    @property
+    def block(self) -> BlockShape:
+        """Its size in the arena."""
+        return BlockShape(self.layer, self.module, self.rank, self.a.shape[1], self.b.shape[0])
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatedAdapter:
+    """An adapter that passed every check; `deltas` are in canonical order."""
+
+    deltas: tuple[Delta, ...]
+    n_layers: int
+    rank_max: int
+    target_modules: tuple[str, ...]
+    dtype: str
+    tensor_count: int
+    warnings: tuple[str, ...]
+    config: dict[str, object]
+
+    def serving_bytes(self, itemsize: int) -> int:
+        """Bytes it occupies in an arena whose elements have `itemsize` bytes."""
+        grains = extent_grains(self.n_layers, itemsize, (delta.block for delta in self.deltas))
+        return grains * GRAIN * itemsize
+
+
+def validate_adapter(*, config: Path, weights: Path, table: ModuleTable, max_rank: int) -> ValidatedAdapter:
+    """The adapter in these two files; raises AdapterRejected with the first rule it breaks."""
+    settings = read_config(read_config_bytes(config))
+    with weights.open("rb") as file:
+        header = read_header(file, weights.stat().st_size)
+        pairs = find_pairs(settings, header, table, max_rank)
+        is_noop = _check_weights(file, pairs)
+    deltas = tuple(Delta(pair.layer, pair.module, pair.rank, pair.scale, pair.a, pair.b) for pair in pairs)
+    present = {pair.module for pair in pairs}
+    return ValidatedAdapter(
+        deltas=deltas,
+        n_layers=table.n_layers,
+        rank_max=max(pair.rank for pair in pairs),
+        target_modules=tuple(module for module in MODULES if module in present),
+        dtype=DTYPE_NAMES[pairs[0].a.dtype],
+        tensor_count=len(header.tensors),
+        warnings=tuple(_warnings(settings, pairs, table, is_noop=is_noop)),
+        config=settings.as_record(),
+    )
+
+
+def read_config_bytes(config: Path) -> bytes:
+    """The configuration file, read no further than one byte past its bound."""
+    with config.open("rb") as file:
+        data = file.read(MAX_CONFIG_BYTES + 1)
+    if not data:
+        raise AdapterRejected("config_invalid", subject=CONFIG_FILE, found="an empty file", allowed="one JSON object")
+    return data
+
+
+def _check_weights(file: BinaryIO, pairs: tuple[Pair, ...]) -> bool:
+    """Check every value once; True when the whole adapter changes nothing."""
+    is_noop = True
+    for pair in pairs:
+        a = _check_tensor(file, pair.a, 1.0)
+        b = _check_tensor(file, pair.b, pair.scale)
+        is_noop = is_noop and (a == 0.0 or b == 0.0)
+    return is_noop
+
+
+def _check_tensor(file: BinaryIO, tensor: TensorEntry, scale: float) -> float:
+    scan = scan_weights(file, tensor)
+    if scan.n_non_finite:
+        raise AdapterRejected(
+            "non_finite_weights",
+            subject=tensor.name,
+            found=f"{scan.n_non_finite} values that are NaN or infinite",
+            allowed="finite values",
+        )
+    largest = scan.max_magnitude * max(scale, 1.0)
+    if largest > MAX_MAGNITUDE:
+        raise AdapterRejected(
+            "weight_out_of_range",
+            subject=tensor.name,
+            found=f"a magnitude of {largest:g} after scaling",
+            allowed=f"at most {MAX_MAGNITUDE:g}",
+        )
+    return scan.max_magnitude
+
+
+def _warnings(settings: LoraSettings, pairs: tuple[Pair, ...], table: ModuleTable, *, is_noop: bool) -> Iterator[str]:
+    if is_noop:
+        yield "adapter_is_noop: every pair has a matrix of zeros, so answers equal those of the base model."
+    missing = untouched_targets(settings, pairs, table)
+    if missing:
+        yield f"target_without_tensors: the configuration targets what the file has no tensors for: {listed(missing)}."
+    n_unmatched = unmatched_patterns(settings, pairs)
+    if n_unmatched:
+        yield f"pattern_without_module: {n_unmatched} keys of rank_pattern and alpha_pattern match no module."
+    name = settings.base_model_name
+    if name and not names_same_model(name, table):
+        served = quoted(table.base_model)
+        yield f"base_model_name_differs: the adapter names {quoted(name)}, the served model is {served}."
