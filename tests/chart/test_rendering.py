@@ -86,6 +86,7 @@ def test_large_numbers_are_written_in_digits() -> None:
         ({"worker": {"resources": {"requests": {"memory": "two"}}}}, "memory"),
         ({"secrets": {"database": {"value": "sqlite:///lorikeet.db"}}}, "database"),
         ({"secrets": {"broker": {"value": "memory://"}}}, "broker"),
+        ({"secrets": {"pepper": {"value": "salt"}}}, "pepper"),
         ({"secrets": {"engineSocketKey": {"value": "short"}}}, "engineSocketKey"),
         ({"secrets": {"broker": {"value": "redis://r:6379", "existingSecret": "b"}}}, "secrets.broker: set value or"),
         ({"model": {"source": "someone/some-model"}}, "model.source"),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import yaml
-from lorikeet_engine.config import EngineConfig
-from lorikeet_platform.settings import EngineSettings, Settings
 from pydantic import BaseModel
 
-from tests.support.chart_release import CHART_DIR, Release
+from lorikeet_engine.config import EngineConfig
+from lorikeet_engine.socket_keys import SocketKeys
+from lorikeet_platform.auth.pepper import FILE_NAME as PEPPER_FILE
+from lorikeet_platform.auth.pepper import load_pepper
+from lorikeet_platform.settings import EngineSettings, Settings
+from tests.support.chart_release import CHART_DIR, Release, render
 
 PREFIX = "LORIKEET_"
 
@@ -37,6 +41,30 @@ def test_every_knob_of_the_engine_can_be_set_and_starts_with_the_engines_own_def
     shares = {"threads", "kv_cache_bytes"}
     defaults = {field.name: field.default for field in fields(EngineConfig)}
     assert {k: v for k, v in knobs.items() if k not in shares} == {k: defaults[k] for k in knobs.keys() - shares}
+
+
+def test_the_pepper_lies_where_the_gateway_looks_for_it(release: Release) -> None:
+    data_dir = _environments(release)["gateway"]["LORIKEET_DATA_DIR"]
+    (gateway,) = release.one("Deployment", "gateway")["spec"]["template"]["spec"]["containers"]
+    (mount,) = (mount for mount in gateway["volumeMounts"] if mount["name"] == "pepper")
+    assert mount["mountPath"] == f"{data_dir}/{PEPPER_FILE}"
+
+
+def test_the_socket_key_file_that_the_chart_accepts_is_one_that_the_engine_reads(tmp_path: Path) -> None:
+    file = tmp_path / "socket.key"
+    file.write_text(SocketKeys.generate().text())
+    secret = {"engineSocketKey": {"value": file.read_text()}}
+    stored = render({"secrets": secret}).one("Secret", "engine-socket-key")["stringData"]["socket.key"]
+    file.write_text(stored)
+    assert SocketKeys.read(file).text() == stored
+
+
+def test_the_pepper_file_that_the_chart_accepts_is_one_that_the_gateway_reads(tmp_path: Path) -> None:
+    made = load_pepper(tmp_path)
+    text = (tmp_path / PEPPER_FILE).read_text()
+    stored = render({"secrets": {"pepper": {"value": text}}}).one("Secret", "pepper")["stringData"]["pepper.json"]
+    (tmp_path / PEPPER_FILE).write_text(stored)
+    assert load_pepper(tmp_path) == made
 
 
 def _environments(release: Release) -> dict[str, dict[str, str]]:
