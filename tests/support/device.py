@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.execution.memory_budget import plan_memory
 from lorikeet_engine.execution.runner import ModelRunner, resolve_dtype
@@ -37,7 +38,7 @@ def open_runner(
     config = EngineConfig(
         model_dir=model_dir,
         model_name="tiny",
-        images_dir=model_dir,
+        store_dir=model_dir,
         endpoint="ipc:///nowhere",
         dtype=dtype,
         block_size=block_size,

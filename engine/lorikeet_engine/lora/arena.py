@@ -9,8 +9,8 @@ read per module; offsets are kept, never views, because a view is stale after a 
 from __future__ import annotations
 
 import torch
-from lorikeet_adapters.modules import MODULES, ModuleTable
 
+from lorikeet_adapters.modules import MODULES, ModuleTable
 from lorikeet_engine.ops.interface import SiteShape
 
 GRAIN = 16

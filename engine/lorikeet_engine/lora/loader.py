@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+
 from lorikeet_adapters.errors import AdapterError
 from lorikeet_adapters.image import AdapterImage, pack_image
 from lorikeet_adapters.modules import ModuleTable
-
 from lorikeet_engine.errors import AdapterUnavailable
 from lorikeet_engine.identity import AdapterKey
 
@@ -21,7 +21,7 @@ N_THREADS = 2
 
 
 class NormalisedSource(Protocol):
-    """Where verified, normalised adapters come from; `lorikeet_adapters.source.AdapterSource`, or a test's dictionary."""
+    """Where verified, normalised adapters come from (`lorikeet_adapters.source.AdapterSource`)."""
 
     def read_normalised(self, tenant: str, digest: str) -> bytes: ...
 

@@ -56,10 +56,10 @@ def inverse_frequencies(spec: ModelSpec) -> torch.Tensor:
     if rope.get("partial_rotary_factor", 1.0) != 1.0:
         raise UnsupportedModel(f"partial_rotary_factor {rope['partial_rotary_factor']} is not covered; covered: 1.0")
     exponents = torch.arange(0, width, 2, dtype=torch.int64).float() / width
-    plain = 1.0 / (rope["rope_theta"] ** exponents)
+    plain: torch.Tensor = 1.0 / (rope["rope_theta"] ** exponents)
     match rope["rope_type"]:
         case "linear":
-            return plain / rope["factor"]
+            return plain / float(rope["factor"])
         case "llama3":
             return _llama3_frequencies(plain, rope)
         case _:

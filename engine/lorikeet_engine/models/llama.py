@@ -15,7 +15,7 @@ from lorikeet_engine.model_spec import ModelSpec
 from lorikeet_engine.models.inputs import KvLayer, StepInputs
 from lorikeet_engine.models.layers import Projection, RotaryTable
 from lorikeet_engine.models.weights import LayerWeights, Weights
-from lorikeet_engine.ops.interface import DOWN, GATE_UP, QKV, O, Ops
+from lorikeet_engine.ops.interface import DOWN, GATE_UP, OUTPUT, QKV, Ops
 
 
 class DecoderLayer:
@@ -31,7 +31,7 @@ class DecoderLayer:
             return Projection(ops=ops, linear=linear, arena=arena, layer=index, modules=modules)
 
         self._qkv = site(weights.qkv, QKV)
-        self._o = site(weights.o, O)
+        self._o = site(weights.o, OUTPUT)
         self._gate_up = site(weights.gate_up, GATE_UP)
         self._down = site(weights.down, DOWN)
 
@@ -40,7 +40,7 @@ class DecoderLayer:
     ) -> torch.Tensor:
         spec, weights = self._spec, self._weights
         heads = self._qkv.forward(x, step).view(x.shape[0], -1, spec.head_dim)
-        q, k, v = heads.split((spec.n_heads, spec.n_kv_heads, spec.n_kv_heads), dim=1)
+        q, k, v = torch.split(heads, [spec.n_heads, spec.n_kv_heads, spec.n_kv_heads], dim=1)
         if weights.q_norm is not None and weights.k_norm is not None:
             q = self._ops.rms_norm(x=q, weight=weights.q_norm, eps=spec.rms_norm_eps)
             k = self._ops.rms_norm(x=k, weight=weights.k_norm, eps=spec.rms_norm_eps)

@@ -55,7 +55,7 @@ class CpuOps:
     """The serving backend where there is no GPU."""
 
     def __init__(self) -> None:
-        self._onednn = torch.backends.mkldnn.is_available()
+        self._onednn = bool(torch._C._has_mkldnn)
 
     def pack_linear(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
         out_features, in_features = weight.shape

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 
 # Where each linear of a layer lies in the four fused outputs; numbers are the head table's module order.
-QKV, O, GATE_UP, DOWN = (0, 1, 2), (3,), (4, 5), (6,)
+QKV, OUTPUT, GATE_UP, DOWN = (0, 1, 2), (3,), (4, 5), (6,)
 
 
 @dataclass(frozen=True, slots=True)
