@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from huggingface_hub.utils import disable_progress_bars
+from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from lorikeet_engine.errors import UnsupportedModel
 from lorikeet_engine.models.package import resolve_model

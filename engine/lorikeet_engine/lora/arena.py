@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import torch
 
+from lorikeet_adapters.manifest import GRAIN
 from lorikeet_adapters.modules import MODULES, ModuleTable
 from lorikeet_engine.ops.interface import SiteShape
-
-GRAIN = 16
 
 Head = tuple[tuple[tuple[int, int], ...], ...]
 

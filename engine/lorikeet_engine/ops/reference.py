@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from lorikeet_adapters.manifest import GRAIN
 from lorikeet_engine.ops.interface import AttentionBatch, LoraRun, PackedLinear, SiteShape
-
-GRAIN = 16
 
 
 @dataclass(frozen=True, slots=True)
