@@ -10,11 +10,11 @@ import { SignInPage } from "@/features/session/sign-in-page";
 import { TenantPage } from "@/features/tenants/tenant-page";
 import { TenantsPage } from "@/features/tenants/tenants-page";
 
-import { theme } from "./theme";
+import { cssVariablesResolver, theme } from "./theme";
 
 export function App({ queryClient }: { queryClient: QueryClient }) {
   return (
-    <MantineProvider theme={theme} defaultColorScheme="auto">
+    <MantineProvider theme={theme} cssVariablesResolver={cssVariablesResolver} defaultColorScheme="auto">
       <QueryClientProvider client={queryClient}>
         <Notifications position="top-right" />
         <Pages />

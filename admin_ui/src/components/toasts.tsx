@@ -10,7 +10,7 @@ export function toastFailure(error: unknown): void {
     color: "red",
     title: message,
     message: requestId === null ? null : (
-      <Text fz="xs" ff="monospace" component="span">
+      <Text fz="xs" ff="monospace" component="span" c="dimmed">
         Request {requestId}
       </Text>
     ),

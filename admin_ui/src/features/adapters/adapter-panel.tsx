@@ -1,8 +1,9 @@
-import { Alert, Badge, Group, Paper, ScrollArea, Stack, Table, Text, Title, Tooltip } from "@mantine/core";
+import { Alert, Badge, Group, Paper, Stack, Table, Text, Title, Tooltip } from "@mantine/core";
 import { Fragment } from "react";
 
 import type { Adapter, Version } from "@/api/types";
 import { Digest } from "@/components/digest";
+import { TableScroll } from "@/components/table-scroll";
 import { humanBytes } from "@/format/bytes";
 import { grouped } from "@/format/numbers";
 import { dateTime } from "@/format/time";
@@ -29,7 +30,7 @@ export function AdapterPanel({ adapter }: { adapter: Adapter }) {
         </div>
         <Aliases aliases={adapter.aliases} />
       </Group>
-      <ScrollArea>
+      <TableScroll label={`Table of ${adapter.name}`}>
         <Table fz="sm" miw={720} aria-label={`Versions of ${adapter.name}`}>
           <Table.Thead>
             <Table.Tr>
@@ -52,7 +53,7 @@ export function AdapterPanel({ adapter }: { adapter: Adapter }) {
             ))}
           </Table.Tbody>
         </Table>
-      </ScrollArea>
+      </TableScroll>
     </Paper>
   );
 }
@@ -81,7 +82,7 @@ function VersionRows({ version, live }: { version: Version; live: boolean }) {
   const hasNotes = version.reject_code !== null || version.warnings.length > 0;
   return (
     <Fragment>
-      <Table.Tr>
+      <Table.Tr style={hasNotes ? { borderBottom: "none" } : undefined}>
         <Table.Td fw={600} style={{ whiteSpace: "nowrap" }}>
           {version.number}
           {live && (
@@ -142,9 +143,11 @@ function Notes({ version }: { version: Version }) {
           color={version.state === "rejected" ? "red" : "orange"}
           variant="light"
           p="xs"
-          title={<code>{version.reject_code}</code>}
           data-testid={`version-reject-${version.adapter}-${version.number}`}
         >
+          <Text span ff="monospace" fz="sm" fw={600} mr={8} c="inherit">
+            {version.reject_code}
+          </Text>
           {version.reject_detail}
         </Alert>
       )}

@@ -1,10 +1,11 @@
-import { Alert, Button, Group, Modal, Stack, Text, TextInput } from "@mantine/core";
+import { Alert, Button, Group, Stack, Text, TextInput } from "@mantine/core";
 import { useForm } from "@mantine/form";
 import { useDisclosure } from "@mantine/hooks";
 import { useState } from "react";
 
 import { api } from "@/api/client";
 import { CopyControl } from "@/components/copy-control";
+import { Dialog } from "@/components/dialog";
 import { PlusIcon } from "@/components/icons";
 
 import { useRefreshKeys } from "./use-keys";
@@ -16,16 +17,9 @@ export function CreateKey({ slug }: { slug: string }) {
       <Button leftSection={<PlusIcon />} onClick={open}>
         Create key
       </Button>
-      <Modal
-        opened={opened}
-        onClose={close}
-        title="Create key"
-        size="lg"
-        closeOnClickOutside={false}
-        closeButtonProps={{ "aria-label": "Close" }}
-      >
+      <Dialog opened={opened} onClose={close} title="Create key" size="lg" closeOnClickOutside={false}>
         <NewKey slug={slug} onDone={close} />
-      </Modal>
+      </Dialog>
     </>
   );
 }

@@ -1,9 +1,10 @@
-import { Badge, Group, ScrollArea, Stack, Table, Text } from "@mantine/core";
+import { Badge, Group, Stack, Table, Text, VisuallyHidden } from "@mantine/core";
 
 import type { ApiKey } from "@/api/types";
 import { Empty } from "@/components/empty";
 import { Panel } from "@/components/panel";
 import { QueryState } from "@/components/query-state";
+import { TableScroll } from "@/components/table-scroll";
 import { counted } from "@/format/numbers";
 import { dateTime } from "@/format/time";
 
@@ -40,7 +41,7 @@ function NoKeys() {
 
 function KeyTable({ slug, keys }: { slug: string; keys: readonly ApiKey[] }) {
   return (
-    <ScrollArea>
+    <TableScroll label="Table of keys">
       <Table highlightOnHover fz="sm" miw={640} aria-label="Keys">
         <Table.Thead>
           <Table.Tr>
@@ -50,7 +51,9 @@ function KeyTable({ slug, keys }: { slug: string; keys: readonly ApiKey[] }) {
             <Table.Th>Created</Table.Th>
             <Table.Th>Last used</Table.Th>
             <Table.Th>Expires</Table.Th>
-            <Table.Th aria-label="Actions" />
+            <Table.Th>
+              <VisuallyHidden>Actions</VisuallyHidden>
+            </Table.Th>
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>
@@ -71,7 +74,7 @@ function KeyTable({ slug, keys }: { slug: string; keys: readonly ApiKey[] }) {
           ))}
         </Table.Tbody>
       </Table>
-    </ScrollArea>
+    </TableScroll>
   );
 }
 

@@ -1,8 +1,9 @@
-import { Button, Group, Modal, Stack, Text } from "@mantine/core";
+import { Button, Group, Stack, Text } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 
 import { api } from "@/api/client";
 import type { ApiKey } from "@/api/types";
+import { Dialog } from "@/components/dialog";
 import { toastDone } from "@/components/toasts";
 
 import { useRefreshKeys } from "./use-keys";
@@ -30,12 +31,7 @@ export function RevokeKey({ slug, apiKey }: { slug: string; apiKey: ApiKey }) {
       <Button size="compact-sm" variant="default" onClick={open} aria-label={`Revoke ${apiKey.name}`}>
         Revoke
       </Button>
-      <Modal
-        opened={opened}
-        onClose={close}
-        title={`Revoke ${apiKey.name}?`}
-        closeButtonProps={{ "aria-label": "Close" }}
-      >
+      <Dialog opened={opened} onClose={close} title={`Revoke ${apiKey.name}?`}>
         <Stack gap="md">
           <Text fz="sm">
             Whatever uses <code>{apiKey.hint}</code> is refused from then on. This can&apos;t be undone.
@@ -49,7 +45,7 @@ export function RevokeKey({ slug, apiKey }: { slug: string; apiKey: ApiKey }) {
             </Button>
           </Group>
         </Stack>
-      </Modal>
+      </Dialog>
     </>
   );
 }

@@ -1,4 +1,4 @@
-import { Group, Paper, SimpleGrid, Stack, Text } from "@mantine/core";
+import { Group, Paper, Stack, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 
 import type { Engine } from "@/api/types";
@@ -10,8 +10,8 @@ import { WINDOW_MS } from "./use-overview";
 export function ActivityPanel({ engine, rates }: { engine: Engine; rates: Sample[] }) {
   const peak = Math.max(0, ...rates.map(({ value }) => value));
   return (
-    <SimpleGrid cols={{ base: 1, xs: 2, md: 4 }} spacing="md">
-      <Paper withBorder p="md" style={{ gridColumn: "span 2" }} className="rate-card">
+    <div className="activity">
+      <Paper withBorder p="md">
         <Group justify="space-between" align="flex-start" wrap="nowrap" gap="lg">
           <Figure label="Tokens per second" value={rate(engine.tokens_per_second)} testId="tokens-per-second" />
           <Stack gap={2} style={{ flex: 1, minWidth: 90 }}>
@@ -36,7 +36,7 @@ export function ActivityPanel({ engine, rates }: { engine: Engine; rates: Sample
           <Total label="Steps" value={engine.steps_total} />
         </Stack>
       </Paper>
-    </SimpleGrid>
+    </div>
   );
 }
 

@@ -69,7 +69,7 @@ function StateTable({ title, ledger }: { title: string; ledger: Ledger }) {
             <Table.Th>State</Table.Th>
             <Table.Th>Size</Table.Th>
             <Table.Th>Bytes</Table.Th>
-            <Table.Th>Share</Table.Th>
+            <Table.Th visibleFrom="xs">Share</Table.Th>
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>
@@ -85,7 +85,7 @@ function StateTable({ title, ledger }: { title: string; ledger: Ledger }) {
               <Table.Td data-state={key} data-bytes={ledger[key]}>
                 {grouped(ledger[key])}
               </Table.Td>
-              <Table.Td>{percent(ledger[key], ledger.capacity)}</Table.Td>
+              <Table.Td visibleFrom="xs">{percent(ledger[key], ledger.capacity)}</Table.Td>
             </Table.Tr>
           ))}
         </Table.Tbody>
@@ -96,7 +96,7 @@ function StateTable({ title, ledger }: { title: string; ledger: Ledger }) {
             <Table.Th data-state="sum" data-bytes={sum}>
               {grouped(sum)}
             </Table.Th>
-            <Table.Th>{percent(sum, ledger.capacity)}</Table.Th>
+            <Table.Th visibleFrom="xs">{percent(sum, ledger.capacity)}</Table.Th>
           </Table.Tr>
         </Table.Tfoot>
       </Table>

@@ -1,4 +1,4 @@
-import { Badge, Group, SimpleGrid, Stack, Text } from "@mantine/core";
+import { Badge, SimpleGrid, Stack, Text } from "@mantine/core";
 
 import type { Engine, Overview } from "@/api/types";
 import { Page } from "@/components/page";
@@ -42,14 +42,14 @@ function ModelLine({ engine }: { engine: Engine }) {
     engine.dtype,
     engine.max_model_len ? `${grouped(engine.max_model_len)} tokens of context` : null,
     engine.state === "ready" ? `up ${duration(engine.uptime_s)}` : null,
-  ].filter(Boolean);
+  ].filter((fact) => fact !== null);
   return (
-    <Group gap={6} component="span" data-testid="model-line">
+    <span data-testid="model-line">
       <Text span fw={600} c="var(--mantine-color-text)" fz="sm">
         {engine.model}
       </Text>
-      {facts.length > 0 && <span>· {facts.join(" · ")}</span>}
-    </Group>
+      {facts.map((fact) => ` · ${fact}`).join("")}
+    </span>
   );
 }
 

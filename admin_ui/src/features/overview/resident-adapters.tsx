@@ -1,9 +1,10 @@
-import { Badge, ScrollArea, Table, Text } from "@mantine/core";
+import { Badge, Table, Text } from "@mantine/core";
 
 import type { ResidentAdapter } from "@/api/types";
 import { Digest } from "@/components/digest";
 import { Empty } from "@/components/empty";
 import { Panel } from "@/components/panel";
+import { TableScroll } from "@/components/table-scroll";
 import { TenantLink } from "@/components/tenant-link";
 import { humanBytes } from "@/format/bytes";
 import { counted, grouped } from "@/format/numbers";
@@ -26,9 +27,9 @@ export function ResidentAdapters({ adapters }: { adapters: readonly ResidentAdap
           </Text>
         </Empty>
       ) : (
-        <ScrollArea>
+        <TableScroll label="Table of resident adapters">
           <ResidentTable adapters={adapters} />
-        </ScrollArea>
+        </TableScroll>
       )}
     </Panel>
   );
@@ -36,7 +37,7 @@ export function ResidentAdapters({ adapters }: { adapters: readonly ResidentAdap
 
 function ResidentTable({ adapters }: { adapters: readonly ResidentAdapter[] }) {
   return (
-    <Table highlightOnHover fz="sm" miw={640} aria-label="Resident adapters">
+    <Table highlightOnHover fz="sm" miw={640} style={{ whiteSpace: "nowrap" }} aria-label="Resident adapters">
       <Table.Thead>
         <Table.Tr>
           <Table.Th>Tenant</Table.Th>

@@ -1,10 +1,11 @@
-import { Button, Group, Modal, Stack, TextInput } from "@mantine/core";
+import { Button, Group, Stack, TextInput } from "@mantine/core";
 import { useForm } from "@mantine/form";
 import { useDisclosure } from "@mantine/hooks";
 import { useQueryClient } from "@tanstack/react-query";
 import { useLocation } from "wouter";
 
 import { api } from "@/api/client";
+import { Dialog } from "@/components/dialog";
 import { PlusIcon } from "@/components/icons";
 import { toastDone } from "@/components/toasts";
 
@@ -18,9 +19,9 @@ export function CreateTenant() {
       <Button leftSection={<PlusIcon />} onClick={open}>
         Create tenant
       </Button>
-      <Modal opened={opened} onClose={close} title="Create tenant" closeButtonProps={{ "aria-label": "Close" }}>
+      <Dialog opened={opened} onClose={close} title="Create tenant">
         <CreateTenantForm onDone={close} />
-      </Modal>
+      </Dialog>
     </>
   );
 }

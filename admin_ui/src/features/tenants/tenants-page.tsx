@@ -1,10 +1,11 @@
-import { Badge, ScrollArea, Table, Text } from "@mantine/core";
+import { Badge, Table, Text } from "@mantine/core";
 
 import type { Tenant } from "@/api/types";
 import { Empty } from "@/components/empty";
 import { Page } from "@/components/page";
 import { Panel } from "@/components/panel";
 import { QueryState } from "@/components/query-state";
+import { TableScroll } from "@/components/table-scroll";
 import { TenantLink } from "@/components/tenant-link";
 import { counted, grouped } from "@/format/numbers";
 import { dateTime } from "@/format/time";
@@ -47,7 +48,7 @@ export function StatusBadge({ status }: { status: string }) {
 
 function TenantTable({ tenants }: { tenants: readonly Tenant[] }) {
   return (
-    <ScrollArea>
+    <TableScroll label="Table of tenants">
       <Table highlightOnHover fz="sm" miw={560} aria-label="Tenants">
         <Table.Thead>
           <Table.Tr>
@@ -76,6 +77,6 @@ function TenantTable({ tenants }: { tenants: readonly Tenant[] }) {
           ))}
         </Table.Tbody>
       </Table>
-    </ScrollArea>
+    </TableScroll>
   );
 }
