@@ -11,7 +11,7 @@ from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.inference import models
 from lorikeet_platform.inference.answers import AnswerWriter, ChatWriter, Heading, TextWriter
 from lorikeet_platform.inference.schemas import ChatRequest, CompletionRequest, parse
-from lorikeet_platform.inference.service import CHAT_ROUTE, COMPLETION_ROUTE, Call, InferenceService
+from lorikeet_platform.inference.service import Call, InferenceService
 from lorikeet_platform.inference.streaming import GenerationResponse
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.web.access import Caller
@@ -51,7 +51,7 @@ def get_inference(request: Request) -> Inference:
 Serving = Annotated[Inference, Depends(get_inference)]
 
 
-@router.post(CHAT_ROUTE, operation_id="create_chat_completion")
+@router.post(ChatRequest.ROUTE, operation_id="create_chat_completion")
 async def create_chat_completion(request: Request, caller: Caller, inference: Serving) -> Response:
     """Answer a conversation, whole or as a stream."""
     body = parse(await read_json(request), ChatRequest)
@@ -59,7 +59,7 @@ async def create_chat_completion(request: Request, caller: Caller, inference: Se
     return _answer(inference, call, ChatWriter(_heading(call), include_usage=call.include_usage))
 
 
-@router.post(COMPLETION_ROUTE, operation_id="create_completion")
+@router.post(CompletionRequest.ROUTE, operation_id="create_completion")
 async def create_completion(request: Request, caller: Caller, inference: Serving) -> Response:
     """Continue a text, whole or as a stream."""
     body = parse(await read_json(request), CompletionRequest)

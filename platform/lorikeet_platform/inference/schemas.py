@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, ClassVar, Final, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -45,7 +45,10 @@ class StreamOptions(_Strict):
 
 
 class SamplingFields(_Strict):
-    """What both routes share."""
+    """What both routes share; `ROUTE` and `PROMPT` name the route and the field that holds the prompt."""
+
+    ROUTE: ClassVar[str]
+    PROMPT: ClassVar[str]
 
     model: str = Field(min_length=1, max_length=256)
     max_tokens: int | None = Field(default=None, ge=1, le=INT32_MAX)
@@ -55,7 +58,7 @@ class SamplingFields(_Strict):
     seed: int | None = Field(default=None, ge=-(2**63), le=INT64_MAX)
     stop: tuple[str, ...] = ()
     stream: bool = False
-    stream_options: StreamOptions = StreamOptions()
+    stream_options: StreamOptions = Field(default_factory=StreamOptions)
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -113,6 +116,9 @@ class Message(_Strict):
 
 
 class ChatRequest(SamplingFields):
+    ROUTE = "/v1/chat/completions"
+    PROMPT = "messages"
+
     messages: list[Message] = Field(min_length=1, max_length=MAX_MESSAGES)
     max_completion_tokens: int | None = Field(default=None, ge=1, le=INT32_MAX)
 
@@ -129,6 +135,9 @@ class ChatRequest(SamplingFields):
 
 class CompletionRequest(SamplingFields):
     """`prompt` is a text or token ids; a list that holds exactly one of those is that one."""
+
+    ROUTE = "/v1/completions"
+    PROMPT = "prompt"
 
     prompt: str | tuple[int, ...]
 

@@ -32,9 +32,6 @@ from lorikeet_platform.usage.service import Outcome, Ticket, UsageService
 # Longest answer of a request that names no limit.
 DEFAULT_MAX_TOKENS: Final = 1024
 
-CHAT_ROUTE: Final = "/v1/chat/completions"
-COMPLETION_ROUTE: Final = "/v1/completions"
-
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
@@ -72,14 +69,14 @@ class InferenceService:
         resolved = await self._resolve(principal, body)
         messages = [message.for_template() for message in body.messages]
         prompt = await _engine_answer(self._client.encode_chat(messages))
-        return self._prepare(principal, request_id, CHAT_ROUTE, body, resolved, prompt)
+        return self._prepare(principal, request_id, body, resolved, prompt)
 
     async def prepare_completion(self, principal: Principal, request_id: str, body: CompletionRequest) -> Call:
         resolved = await self._resolve(principal, body)
         prompt = body.prompt
         if isinstance(prompt, str):
             prompt = await _engine_answer(self._client.encode_text(prompt))
-        return self._prepare(principal, request_id, COMPLETION_ROUTE, body, resolved, prompt)
+        return self._prepare(principal, request_id, body, resolved, prompt)
 
     @asynccontextmanager
     async def run(self, call: Call) -> AsyncIterator[Generation]:
@@ -135,18 +132,17 @@ class InferenceService:
         self,
         principal: Principal,
         request_id: str,
-        route: str,
         body: SamplingFields,
         resolved: ResolvedModel,
         prompt: tuple[int, ...],
     ) -> Call:
         info = self._engine_info()
-        _check_prompt(prompt, info)
+        _check_prompt(prompt, body.PROMPT, info)
         generation = GenerationRequest(
             request_id=request_id,
             tenant=principal.tenant_id,
             prompt=prompt,
-            max_tokens=_token_limit(body.limit, len(prompt), info.max_model_len),
+            max_tokens=_token_limit(body, len(prompt), info.max_model_len),
             sampling=body.sampling(),
             stop=body.stop,
             adapter_digest=resolved.digest,
@@ -157,7 +153,7 @@ class InferenceService:
             generation=generation,
             fingerprint=info.model_digest,
             created=int(time.time()),
-            route=route,
+            route=body.ROUTE,
             stream=body.stream,
             include_usage=body.stream_options.include_usage,
         )
@@ -219,21 +215,21 @@ async def _engine_answer(work: Awaitable[T]) -> T:
         raise platform_error(error) from error
 
 
-def _check_prompt(prompt: tuple[int, ...], info: EngineInfo) -> None:
+def _check_prompt(prompt: tuple[int, ...], field: str, info: EngineInfo) -> None:
     if not prompt:
-        raise PlatformError("invalid_value", "prompt: must hold at least one token", param="prompt")
+        raise PlatformError("invalid_value", f"{field}: must hold at least one token", param=field)
     if max(prompt) >= info.vocab:
-        raise PlatformError("invalid_value", f"prompt: token ids lie below {info.vocab}", param="prompt")
+        raise PlatformError("invalid_value", f"{field}: token ids lie below {info.vocab}", param=field)
 
 
-def _token_limit(asked: int | None, n_prompt: int, n_context: int) -> int:
+def _token_limit(body: SamplingFields, n_prompt: int, n_context: int) -> int:
     """How many tokens may be generated; raises PlatformError when prompt and limit do not fit the context."""
-    wanted = 1 if asked is None else asked
+    wanted = 1 if body.limit is None else body.limit
     if n_prompt + wanted > n_context:
         raise PlatformError(
             "context_length_exceeded",
             f"the prompt has {n_prompt} tokens and max_tokens is {wanted}; "
             f"together they exceed the model's context of {n_context} tokens",
-            param="messages" if asked is None else "max_tokens",
+            param=body.PROMPT if n_prompt >= n_context else "max_tokens",
         )
-    return min(n_context - n_prompt, DEFAULT_MAX_TOKENS) if asked is None else asked
+    return min(n_context - n_prompt, DEFAULT_MAX_TOKENS) if body.limit is None else body.limit

@@ -64,7 +64,7 @@ class GenerationResponse(Response):
         except asyncio.CancelledError:
             if not self._service.is_draining:
                 raise
-            await self._fail(PlatformError("server_shutting_down", "this server is shutting down"), send)
+            await self._fail(PlatformError("draining", "this server is shutting down"), send)
         except PlatformError as error:
             await self._fail(error, send)
         except Exception as error:

@@ -1,0 +1,93 @@
+"""An engine client that answers from a script: for the gateway's tests, which need no model.
+
+Tokens are words. Each generation takes the next script; without one it answers "Hello world." and stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lorikeet_engine.client import Delta, EngineClient, EngineInfo, Generation, GenerationRequest, Usage
+from lorikeet_engine.errors import EngineError, EngineUnavailable
+
+CONTEXT = 64
+VOCAB = 1000
+
+
+@dataclass(frozen=True)
+class Hang:
+    """The engine stays silent from here on."""
+
+
+Event = Delta | EngineError | Exception | Hang
+HELLO: tuple[Event, ...] = (Delta("Hello"), Delta(" world."), Delta("", "stop"))
+
+
+class ScriptedGeneration(Generation):
+    """Plays one script; counts one token a delta."""
+
+    def __init__(self, request: GenerationRequest, events: Sequence[Event]) -> None:
+        self.request = request
+        self.n_closed = 0
+        self.n_played = 0
+        self._script = events
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(len(self.request.prompt) if self.n_played else 0, self.n_played)
+
+    async def __aiter__(self) -> AsyncIterator[Delta]:
+        for event in self._script:
+            await asyncio.sleep(0)
+            match event:
+                case Delta():
+                    self.n_played += 1
+                    yield event
+                case Hang():
+                    await asyncio.Event().wait()
+                case _:
+                    raise event
+
+    async def close(self) -> None:
+        self.n_closed += 1
+
+
+@dataclass
+class ScriptedEngine(EngineClient):
+    """Hands out scripts in order and remembers what was asked."""
+
+    scripts: list[Sequence[Event]] = field(default_factory=list)
+    generations: list[ScriptedGeneration] = field(default_factory=list)
+    is_up: bool = True
+
+    @property
+    def ready(self) -> bool:
+        return self.is_up
+
+    @property
+    def info(self) -> EngineInfo:
+        if not self.is_up:
+            raise EngineUnavailable("the engine is not answering; try again shortly")
+        return EngineInfo(
+            instance_id="scripted",
+            model_name="tiny",
+            model_digest="d" * 64,
+            device="cpu",
+            dtype="float32",
+            max_model_len=CONTEXT,
+            block_size=16,
+            vocab=VOCAB,
+        )
+
+    async def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+        return tuple(range(1, 1 + sum(1 + len(message["content"].split()) for message in messages)))
+
+    async def encode_text(self, text: str) -> tuple[int, ...]:
+        return tuple(range(1, 1 + len(text.split())))
+
+    async def generate(self, request: GenerationRequest) -> Generation:
+        generation = ScriptedGeneration(request, self.scripts.pop(0) if self.scripts else HELLO)
+        self.generations.append(generation)
+        return generation
