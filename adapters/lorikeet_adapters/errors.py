@@ -87,7 +87,7 @@ class AdapterImageMissing(AdapterError):
 def quoted(value: object) -> str:
     """`value` as short ASCII, safe to put into a message, a log line or a page."""
     text = ascii(value)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
 def listed(names: list[str], *, limit: int = 8) -> str:

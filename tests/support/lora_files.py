@@ -27,6 +27,7 @@ WIDTHS = {
     "mlp.down_proj": (INTERMEDIATE, HIDDEN),
 }
 TABLE = ModuleTable("tiny-llama", N_LAYERS, {module: Linear(*WIDTHS[module]) for module in MODULES})
+DTYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
 PEFT_PREFIX = "base_model.model.model."
 CONFIG: dict[str, Any] = {
     "peft_type": "LORA",
@@ -75,16 +76,20 @@ def tensors(
 def safetensors_bytes(
     content: Mapping[str, np.ndarray[Any, Any]],
     *,
-    dtype: str = "F32",
+    dtype: str | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> bytes:
-    """A sound file; the arrays are written as they are, `dtype` only names them."""
+    """A sound file; the arrays are written as they are, `dtype` only names them (uint16 means bfloat16)."""
     entries: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     data = b""
     for name, array in content.items():
         raw = array.tobytes()
         offsets = [len(data), len(data) + len(raw)]
-        entries[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": offsets}
+        entries[name] = {
+            "dtype": dtype or DTYPES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": offsets,
+        }
         data += raw
     return with_header(json.dumps(entries).encode(), data)
 

@@ -1,0 +1,128 @@
+"""An adapter's identity is what it computes: the same under every spelling, another for any changed number."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+
+from lorikeet_adapters.digest import read_normalised_file, write_normalised
+from lorikeet_adapters.errors import AdapterImageDamaged, AdapterRejected
+from lorikeet_adapters.image import pack_image
+from lorikeet_adapters.modules import Linear, ModuleTable
+from lorikeet_adapters.validate import validate_adapter
+from tests.support.lora_files import TABLE, safetensors_bytes, tensor_name, tensors, write_files
+
+PREFIXES = [
+    "base_model.model.model.",
+    "base_model.model.",
+    "model.",
+    "base_model.model.language_model.model.",
+    "base_model.model.model.language_model.",
+]
+
+
+def normalise(folder: Path, content: Any = None, **changes: Any) -> tuple[str, bytes]:
+    files = write_files(folder, content, **changes)
+    adapter = validate_adapter(config=files.config, weights=files.weights, table=TABLE, max_rank=64)
+    out = folder / "out"
+    digest = write_normalised(adapter, files.weights, out)
+    return digest, out.read_bytes()
+
+
+@pytest.mark.parametrize("adapter", ["", ".default"])
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_the_digest_is_the_same_under_every_spelling_of_the_names(prefix: str, adapter: str, tmp_path: Path) -> None:
+    plain = normalise(tmp_path / "plain", tensors())
+    spelled = normalise(tmp_path / "spelled", tensors(prefix=prefix, adapter=adapter))
+    assert spelled == plain
+
+
+def test_order_metadata_and_other_ways_to_say_the_same_scale_leave_the_digest_alone(tmp_path: Path) -> None:
+    plain, _ = normalise(tmp_path / "plain")
+    backwards = safetensors_bytes(dict(reversed(tensors().items())), metadata={"format": "pt"})
+    assert normalise(tmp_path / "a", backwards)[0] == plain
+    assert normalise(tmp_path / "b", use_rslora=True, lora_alpha=4)[0] == plain
+    assert normalise(tmp_path / "c", lora_alpha=16, alpha_pattern={"self_attn.q_proj": 8, "v_proj": 8.0})[0] == plain
+
+
+def test_any_changed_weight_or_scale_changes_the_digest(tmp_path: Path) -> None:
+    digests = {normalise(tmp_path / "plain")[0]}
+    for number, name in enumerate(tensors()):
+        content = tensors()
+        content[name][0, 0] = np.nextafter(content[name][0, 0], np.float32(9))
+        digests.add(normalise(tmp_path / str(number), content)[0])
+    scales: list[dict[str, Any]] = [
+        {"lora_alpha": 8.000001},
+        {"use_rslora": True},
+        {"alpha_pattern": {"layers.1.self_attn.v_proj": 9}},
+    ]
+    for number, changes in enumerate(scales):
+        digests.add(normalise(tmp_path / f"scale-{number}", **changes)[0])
+    digests.add(normalise(tmp_path / "fewer", tensors(layers=(0,)))[0])
+    assert len(digests) == 1 + 8 + 3 + 1
+
+
+def test_the_normalised_file_is_an_ordinary_safetensors_file(tmp_path: Path) -> None:
+    digest, data = normalise(tmp_path, use_rslora=True)
+    assert hashlib.sha256(data).hexdigest() == digest
+    content = safetensors.numpy.load(data)
+    assert content["scales"].tolist() == [8 / 2.0] * 4
+    original = tensors()
+    for layer in (0, 1):
+        for module in ("self_attn.q_proj", "self_attn.v_proj"):
+            for side in "AB":
+                ours = content[f"layers.{layer}.{module}.lora_{side}"]
+                assert np.array_equal(ours, original[tensor_name(layer, module, side)])
+
+
+def test_a_file_with_one_flipped_bit_is_damaged(tmp_path: Path) -> None:
+    digest, data = normalise(tmp_path)
+    for position in (0, 20, len(data) // 2, len(data) - 1):
+        flipped = bytearray(data)
+        flipped[position] ^= 1
+        with pytest.raises(AdapterImageDamaged):
+            pack_image(bytes(flipped), digest=digest, table=TABLE, dtype=torch.float32)
+
+
+def test_a_file_that_is_not_of_our_writing_is_damaged_even_under_its_own_digest(tmp_path: Path) -> None:
+    _, data = normalise(tmp_path)
+    for other in (
+        safetensors_bytes(tensors()),
+        safetensors_bytes(tensors(), metadata={"format": "lorikeet-adapter-1"}),
+        data.replace(b"lora_A", b"lora_B").replace(b"lora_B", b"lora_A", 1),
+        data.replace(b"self_attn.q_proj", b"self_attn.x_proj"),
+        data[:-4],
+        b"",
+    ):
+        with pytest.raises(AdapterImageDamaged):
+            read_normalised_file(other, hashlib.sha256(other).hexdigest())
+
+
+def test_an_image_for_another_base_model_is_refused(tmp_path: Path) -> None:
+    digest, data = normalise(tmp_path)
+    for other in (
+        ModuleTable("one layer", 1, TABLE.linears),
+        ModuleTable("wider", 2, {**TABLE.linears, "self_attn.q_proj": Linear(64, 32)}),
+    ):
+        with pytest.raises(AdapterRejected) as caught:
+            pack_image(data, digest=digest, table=other, dtype=torch.float32)
+        assert caught.value.code == "base_model_mismatch"
+
+
+def test_a_scale_that_overflows_the_dtype_is_refused_when_packing(tmp_path: Path) -> None:
+    content = tensors()
+    for array in content.values():
+        array *= 1e-3
+    digest, data = normalise(tmp_path, content)
+    huge = data.replace(np.float64(2.0).tobytes() * 4, np.float64(1e9).tobytes() * 4)
+    digest = hashlib.sha256(huge).hexdigest()
+    assert pack_image(huge, digest=digest, table=TABLE, dtype=torch.bfloat16).rank_max == 4
+    with pytest.raises(AdapterRejected) as caught:
+        pack_image(huge, digest=digest, table=TABLE, dtype=torch.float16)
+    assert caught.value.code == "weight_out_of_range"
