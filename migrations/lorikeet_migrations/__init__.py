@@ -1,0 +1,1 @@
+"""Alembic migrations, run by `lorikeet_platform.db.migrate`."""

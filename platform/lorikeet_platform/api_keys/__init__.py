@@ -1,0 +1,1 @@
+"""Keys of tenants: making, listing, revoking."""

@@ -1,0 +1,150 @@
+"""The gateway's two applications and what they are built from: one of the platform's composition roots.
+
+    create_tenant_app   port 8000: inference and self-service, by API key
+    create_admin_app    port 8001: administration and dashboard, by session or the machine's token
+
+Admin routes do not exist on the tenant port. Both may share one context, and then one process's caches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+from prometheus_client import CollectorRegistry
+
+from lorikeet_adapters.store.blob import BlobStore
+from lorikeet_admin_ui import static_dir
+from lorikeet_engine.client import EngineClient
+from lorikeet_platform.accounts.admin_token import load_admin_token
+from lorikeet_platform.accounts.routes import router as sign_in_router
+from lorikeet_platform.api_keys.routes import router as keys_router
+from lorikeet_platform.auth.api_keys import Authenticator
+from lorikeet_platform.auth.pepper import load_pepper
+from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.inference.routes import install as install_inference
+from lorikeet_platform.jobs.celery_app import Waker
+from lorikeet_platform.overview.routes import router as overview_router
+from lorikeet_platform.overview.service import OverviewReader
+from lorikeet_platform.registry.routes import router as adapters_router
+from lorikeet_platform.registry.uploads.routes import PREFIX as UPLOADS_PREFIX
+from lorikeet_platform.registry.uploads.routes import router as uploads_router
+from lorikeet_platform.settings import Settings
+from lorikeet_platform.telemetry.metrics import GatewayMetrics
+from lorikeet_platform.telemetry.requests import ObservedRequests
+from lorikeet_platform.tenants.routes import router as tenants_router
+from lorikeet_platform.usage.service import UsageService
+from lorikeet_platform.web.access import check_access_is_declared
+from lorikeet_platform.web.errors import Error, install_error_rendering
+from lorikeet_platform.web.guards import Bounds, Guard
+from lorikeet_platform.web.health import metrics_router
+from lorikeet_platform.web.health import router as health_router
+from lorikeet_platform.web.pages import HSTS, SECURITY_HEADERS, pages_router
+
+__all__ = ["PlatformContext", "build_context", "create_admin_app", "create_tenant_app"]
+
+log = logging.getLogger(__name__)
+
+VERSION = "0.1.0"
+FLUSH_EVERY_S = 60.0
+
+
+def build_context(
+    settings: Settings, *, db: Database, store: BlobStore, engine_client: EngineClient, wake: Waker
+) -> PlatformContext:
+    """A context with everything that follows from the settings: secrets made at the first start, metrics, services."""
+    pepper = load_pepper(settings.data_dir)
+    registry = CollectorRegistry()
+    return PlatformContext(
+        settings=settings,
+        db=db,
+        store=store,
+        engine_client=engine_client,
+        authenticator=Authenticator(db, pepper),
+        pepper=pepper,
+        usage=UsageService(db),
+        wake=wake,
+        admin_token=load_admin_token(settings.data_dir),
+        metrics_registry=registry,
+        metrics=GatewayMetrics(registry),
+    )
+
+
+def create_tenant_app(context: PlatformContext, extra_routers: Sequence[APIRouter] = ()) -> FastAPI:
+    """The tenant API. Its inference service is `app.state.inference.service`, to be drained before the server stops."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        flushing = asyncio.create_task(_flush_last_used(context.authenticator))
+        yield
+        flushing.cancel()
+        with suppress(asyncio.CancelledError):
+            await flushing
+        await asyncio.to_thread(context.authenticator.flush_last_used)
+
+    app = _new_app("Lorikeet API", context, lifespan=lifespan)
+    install_inference(app, context, context.metrics)
+    for router in (adapters_router, uploads_router, health_router, *extra_routers):
+        app.include_router(router)
+    check_access_is_declared(app.routes)
+    app.add_middleware(ObservedRequests, metrics=context.metrics)
+    app.add_middleware(Guard, bounds=Bounds(context.settings.limits, uploads=UPLOADS_PREFIX))
+    return app
+
+
+def create_admin_app(context: PlatformContext) -> FastAPI:
+    """The admin API, health, metrics, and the dashboard's pages under every other address."""
+    app = _new_app("Lorikeet admin API", context)
+    app.state.overview = OverviewReader(context)
+    for router in (sign_in_router, overview_router, tenants_router, keys_router, health_router, metrics_router):
+        app.include_router(router)
+    app.include_router(pages_router(static_dir()))
+    check_access_is_declared(app.routes)
+    headers = SECURITY_HEADERS | (HSTS if context.settings.admin_cookie_secure else {})
+    app.add_middleware(ObservedRequests, metrics=context.metrics)
+    app.add_middleware(Guard, bounds=Bounds(context.settings.limits, answer_headers=headers))
+    return app
+
+
+async def _flush_last_used(authenticator: Authenticator) -> None:
+    while True:
+        await asyncio.sleep(FLUSH_EVERY_S)
+        try:
+            await asyncio.to_thread(authenticator.flush_last_used)
+        except Exception:
+            log.exception("times of last use were not written")
+
+
+def _new_app(title: str, context: PlatformContext, **options: Any) -> FastAPI:
+    # No documentation pages: they load scripts from elsewhere. `python -m lorikeet_platform.openapi` prints the schema.
+    app = FastAPI(
+        title=title,
+        version=VERSION,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        responses={"default": {"model": Error, "description": "Every refusal and failure"}},
+        **options,
+    )
+    app.state.context = context
+    install_error_rendering(app)
+    app.openapi = lambda: openapi_of(app)  # type: ignore[method-assign]
+    return app
+
+
+def openapi_of(app: FastAPI) -> dict[str, Any]:
+    """The schema without the framework's 422: validation answers 400 in the common shape."""
+    schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    for path in schema["paths"].values():
+        for operation in path.values():
+            operation.get("responses", {}).pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        schema.get("components", {}).get("schemas", {}).pop(name, None)
+    return schema

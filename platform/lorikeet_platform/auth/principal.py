@@ -1,0 +1,25 @@
+"""Who is calling, once verified."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A tenant's key. `cache_salt` separates the tenant's prefix cache; it goes to the engine, never into an answer."""
+
+    tenant_id: str
+    tenant_slug: str
+    tenant_status: str
+    key_id: str
+    expires_at: int | None
+    cache_salt: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Administrator:
+    """Somebody on the administration port. `session_hash` is None for the CLI's token."""
+
+    role: str
+    session_hash: bytes | None

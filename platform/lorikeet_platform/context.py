@@ -1,0 +1,48 @@
+"""What the HTTP applications are built from. Made by a composition root; routes reach it through `get_context`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from fastapi import Request
+from prometheus_client import CollectorRegistry
+
+from lorikeet_adapters.store.blob import BlobStore
+from lorikeet_engine.client import EngineClient
+from lorikeet_platform.auth.api_keys import Authenticator
+from lorikeet_platform.auth.pepper import Pepper
+from lorikeet_platform.clock import Clock, now_us
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.settings import Settings
+from lorikeet_platform.telemetry.metrics import GatewayMetrics
+from lorikeet_platform.usage.service import UsageService
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformContext:
+    """Everything a route may need.
+
+    Attributes:
+        wake: tells a worker about a job id; may fail silently, the sweeper sends again.
+        metrics: the gateway's metrics, registered on `metrics_registry`, which /metrics shows.
+        admin_token: what the administrator's CLI sends on the administration port.
+    """
+
+    settings: Settings
+    db: Database
+    store: BlobStore
+    engine_client: EngineClient
+    authenticator: Authenticator
+    pepper: Pepper
+    usage: UsageService
+    wake: Callable[[str], None]
+    admin_token: str
+    metrics_registry: CollectorRegistry
+    metrics: GatewayMetrics
+    clock: Clock = now_us
+
+
+def get_context(request: Request) -> PlatformContext:
+    return cast(PlatformContext, request.app.state.context)

@@ -1,0 +1,1 @@
+"""The database: sessions, tables, migrations at start."""

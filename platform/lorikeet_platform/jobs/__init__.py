@@ -1,0 +1,1 @@
+"""Work that outlives a request. The jobs table is the truth; Celery messages only wake a worker."""

@@ -1,0 +1,108 @@
+"""Runs one job: lease, work, and one transaction that holds both the result and the job's end.
+
+A worker that dies leaves a lease that runs out; somebody else leases the job again with the next attempt's number.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from lorikeet_platform.clock import Clock, now_us
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.jobs import queue
+from lorikeet_platform.jobs.queue import LeasedJob, LeaseLost
+
+log = logging.getLogger(__name__)
+
+Write = Callable[[Session], None]
+
+
+class WorkerLost(Exception):
+    """Every attempt's worker died while it worked on the job."""
+
+
+class JobHandler(Protocol):
+    """The work of one kind of job."""
+
+    def perform(self, job: LeasedJob) -> Write:
+        """Do the long part outside any transaction; return what is to be written when it is done."""
+
+    def give_up(self, work: Session, job: LeasedJob) -> None:
+        """The last attempt failed, and the fault is ours: say so in the job's subject."""
+
+    def clean_up(self, job: LeasedJob) -> None:
+        """After the job's end is committed; may be lost in a crash."""
+
+
+class JobRunner:
+    """Handlers by kind, on one database."""
+
+    def __init__(self, db: Database, handlers: Mapping[str, JobHandler], *, clock: Clock = now_us) -> None:
+        self._db, self._handlers, self._clock = db, handlers, clock
+
+    def run(self, job_id: str) -> bool:
+        """Work on the job if it is free; True when this call brought it to its end."""
+        with self._db.unit_of_work() as work:
+            job = queue.lease(work, job_id, self._clock())
+        if job is None:
+            return False
+        handler = self._handlers[job.kind]
+        try:
+            if job.is_exhausted:
+                raise WorkerLost(job.id)
+            with self._heartbeat(job):
+                write = handler.perform(job)
+            with self._db.unit_of_work() as work:
+                queue.finish(work, job, self._clock())
+                write(work)
+        except LeaseLost:
+            log.warning("job %s was taken over by another worker", job.id)
+            return False
+        except Exception as error:
+            log.exception("job %s failed in attempt %d", job.id, job.attempt)
+            if not self._record_failure(job, handler, type(error).__name__):
+                return False
+        handler.clean_up(job)
+        return True
+
+    def _record_failure(self, job: LeasedJob, handler: JobHandler, error: str) -> bool:
+        """True when it was the last attempt. Only the class's name is kept: texts may hold content."""
+        try:
+            with self._db.unit_of_work() as work:
+                if not job.is_last_attempt:
+                    queue.retry_later(work, job, error=error, now=self._clock())
+                    return False
+                queue.fail(work, job, error=error, now=self._clock())
+                handler.give_up(work, job)
+        except LeaseLost:
+            log.warning("job %s was taken over by another worker", job.id)
+            return False
+        return True
+
+    @contextmanager
+    def _heartbeat(self, job: LeasedJob) -> Iterator[None]:
+        """Extends the lease while the block works."""
+        is_over = threading.Event()
+
+        def beat() -> None:
+            while not is_over.wait(queue.HEARTBEAT_S):
+                try:
+                    with self._db.unit_of_work() as work:
+                        queue.extend(work, job, self._clock())
+                except (SQLAlchemyError, LeaseLost):
+                    log.warning("the lease of job %s was not extended", job.id)
+
+        thread = threading.Thread(target=beat, name=f"heartbeat-{job.id}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()

@@ -1,0 +1,68 @@
+"""Wakes workers for what is due: after a start, and every 15 seconds. Losing the whole broker loses no work."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from lorikeet_platform.clock import Clock, now_us
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.jobs import queue
+
+log = logging.getLogger(__name__)
+
+SWEEP_EVERY_S = 15.0
+
+
+class Sweeper:
+    """A thread that sends messages for due jobs and runs other regular chores.
+
+    Args:
+        is_only_worker: nobody else can hold a lease, so those found at the start are broken at once.
+        chores: called after each sweep.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        wake: Callable[[str], None],
+        *,
+        is_only_worker: bool,
+        chores: Sequence[Callable[[], object]] = (),
+        clock: Clock = now_us,
+    ) -> None:
+        self._db, self._wake, self._clock = db, wake, clock
+        self._is_only_worker, self._chores = is_only_worker, chores
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="sweeper", daemon=True)
+
+    def start(self) -> None:
+        with self._db.unit_of_work() as work:
+            queue.wake_all(work, self._clock(), break_leases=self._is_only_worker)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def sweep(self) -> int:
+        """One round; returns how many jobs were woken."""
+        with self._db.unit_of_work() as work:
+            ids = queue.take_due(work, self._clock())
+        for job_id in ids:
+            self._wake(job_id)
+        return len(ids)
+
+    def _loop(self) -> None:
+        while True:
+            try:
+                self.sweep()
+                for chore in self._chores:
+                    chore()
+            except SQLAlchemyError:
+                log.exception("a sweep failed; the next one is in %d s", SWEEP_EVERY_S)
+            if self._is_over.wait(SWEEP_EVERY_S):
+                return

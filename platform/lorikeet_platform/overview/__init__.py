@@ -1,0 +1,1 @@
+"""The dashboard's first page: engine figures in tenants' and adapters' names."""

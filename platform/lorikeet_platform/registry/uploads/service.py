@@ -1,0 +1,167 @@
+"""Rules of uploads: rows and offsets. Bytes are already in the store when a slice is recorded here.
+
+The offset moves by compare and set, so that of two gateways that received the same slice one is told 409.
+Keys in the store are built from ids alone: `uploads/{tenant}/{upload}/{slice}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from lorikeet_adapters.store.blob import BlobStore
+from lorikeet_platform.auth.principal import Principal
+from lorikeet_platform.clock import SECOND
+from lorikeet_platform.db.tables import Tenant, Upload, UploadSlice
+from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.ids import new_id
+from lorikeet_platform.registry.uploads.protocol import UploadMetadata
+from lorikeet_platform.settings import LimitSettings
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSlice:
+    """Bytes [begin, begin + bytes) of an upload, already durable under their key."""
+
+    slice_id: str
+    begin: int
+    bytes: int
+    sha256: str
+
+
+def slice_key(tenant_id: str, upload_id: str, slice_id: str) -> str:
+    return f"uploads/{tenant_id}/{upload_id}/{slice_id}"
+
+
+def create_upload(
+    work: Session, principal: Principal, metadata: UploadMetadata, length: int, *, limits: LimitSettings, now: int
+) -> Upload:
+    """Raises PlatformError(too_many_uploads)."""
+    work.get_one(Tenant, principal.tenant_id, with_for_update=True)  # two creations at once do not both fit
+    n_open = work.scalar(
+        select(func.count()).where(
+            Upload.tenant_id == principal.tenant_id, Upload.state == "open", Upload.expires_at > now
+        )
+    )
+    if (n_open or 0) >= limits.open_uploads:
+        raise PlatformError("too_many_uploads", f"At most {limits.open_uploads} uploads may be open at once.")
+    upload = Upload(
+        tenant_id=principal.tenant_id,
+        id=new_id("upl"),
+        adapter_name=metadata.adapter,
+        filename=metadata.filename,
+        sha256=metadata.sha256,
+        length=length,
+        received=0,
+        state="open",
+        created_by=principal.key_id,
+        created_at=now,
+        expires_at=now + limits.upload_lifetime_s * SECOND,
+    )
+    work.add(upload)
+    return upload
+
+
+def get_upload(work: Session, tenant_id: str, upload_id: str, now: int) -> Upload:
+    """An upload that is not over. Another tenant's, an expired and a missing one are the same 404.
+
+    Raises:
+        PlatformError: not_found.
+    """
+    upload = work.get(Upload, (tenant_id, upload_id))
+    if upload is None or upload.state == "terminated" or (upload.state == "open" and upload.expires_at <= now):
+        raise PlatformError("not_found", "There is no such upload.")
+    return upload
+
+
+def check_slice(upload: Upload, offset: int) -> None:
+    """Whether a slice may begin at `offset`, before its bytes are read.
+
+    Raises:
+        PlatformError: upload_sealed, offset_conflict.
+    """
+    if upload.state != "open":
+        raise PlatformError("upload_sealed")
+    if offset != upload.received:
+        raise PlatformError("offset_conflict", f"The upload stands at {upload.received}.", "Upload-Offset")
+
+
+def add_slice(work: Session, upload: Upload, piece: StoredSlice, *, limits: LimitSettings, now: int) -> Upload:
+    """Move the offset over `piece`; progress keeps the upload alive.
+
+    Raises:
+        PlatformError: offset_conflict when another slice was first, upload_sealed, invalid_value for too many slices.
+    """
+    n_slices = work.scalar(
+        select(func.count()).where(UploadSlice.tenant_id == upload.tenant_id, UploadSlice.upload_id == upload.id)
+    )
+    if (n_slices or 0) >= limits.upload_slices:
+        raise PlatformError("invalid_value", f"An upload may have at most {limits.upload_slices} slices.")
+    moved = work.execute(
+        update(Upload)
+        .where(
+            Upload.tenant_id == upload.tenant_id,
+            Upload.id == upload.id,
+            Upload.state == "open",
+            Upload.received == piece.begin,
+            Upload.length >= piece.begin + piece.bytes,
+        )
+        .values(received=piece.begin + piece.bytes, expires_at=now + limits.upload_lifetime_s * SECOND)
+        .returning(Upload.id),
+        execution_options={"synchronize_session": False},
+    ).one_or_none()
+    if moved is None:
+        current = get_upload(work, upload.tenant_id, upload.id, now)
+        check_slice(current, piece.begin)
+        raise PlatformError("offset_conflict", "The slice goes past the end of the file.", "Upload-Offset")
+    work.add(
+        UploadSlice(
+            tenant_id=upload.tenant_id,
+            upload_id=upload.id,
+            begin=piece.begin,
+            bytes=piece.bytes,
+            sha256=piece.sha256,
+            slice_id=piece.slice_id,
+            stored_at=now,
+        )
+    )
+    return work.get_one(Upload, (upload.tenant_id, upload.id), populate_existing=True)
+
+
+def terminate_upload(work: Session, tenant_id: str, upload_id: str, now: int) -> None:
+    """Raises PlatformError: not_found, upload_sealed."""
+    upload = get_upload(work, tenant_id, upload_id, now)
+    ended = work.execute(
+        update(Upload)
+        .where(Upload.tenant_id == tenant_id, Upload.id == upload.id, Upload.state == "open")
+        .values(state="terminated")
+        .returning(Upload.id),
+        execution_options={"synchronize_session": False},
+    ).one_or_none()
+    if ended is None:
+        raise PlatformError("upload_sealed")
+
+
+def list_slices(work: Session, tenant_id: str, upload_id: str) -> Sequence[UploadSlice]:
+    """In the order of the file."""
+    mine = select(UploadSlice).where(UploadSlice.tenant_id == tenant_id, UploadSlice.upload_id == upload_id)
+    return work.scalars(mine.order_by(UploadSlice.begin)).all()
+
+
+def expire_uploads(work: Session, now: int, *, limit: int = 100) -> list[tuple[str, str]]:
+    """Ends open uploads whose time is over; returns (tenant id, upload id) of those whose bytes can go."""
+    late = select(Upload).where(Upload.state == "open", Upload.expires_at <= now).limit(limit)
+    uploads = work.scalars(late.with_for_update(skip_locked=True)).all()
+    for upload in uploads:
+        upload.state = "terminated"
+    return [(upload.tenant_id, upload.id) for upload in uploads]
+
+
+def purge_bytes(store: BlobStore, uploads: Iterable[tuple[str, str]]) -> None:
+    """Delete all slices of uploads that are over, recorded or not."""
+    for tenant_id, upload_id in uploads:
+        for key in list(store.list(slice_key(tenant_id, upload_id, ""))):
+            store.delete(key)

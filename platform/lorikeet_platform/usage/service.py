@@ -1,0 +1,102 @@
+"""Metering: one record per admitted request, opened before the engine is asked, settled exactly once.
+
+Counts come from the engine; this module only writes them down. A refused request never gets here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from sqlalchemy import update
+from sqlalchemy.exc import SQLAlchemyError
+
+from lorikeet_platform.auth.principal import Principal
+from lorikeet_platform.clock import Clock, now_us
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.db.tables import UsageRecord
+from lorikeet_platform.errors import PlatformError
+
+Outcome = Literal["ok", "client_cancelled", "server_error", "deadline", "revoked", "shed"]
+
+
+class TokenCounts(Protocol):
+    """What is billed; the engine's `Usage` is one."""
+
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def completion_tokens(self) -> int: ...
+
+
+class MeteredModel(Protocol):
+    """What was asked; `registry.resolve.ResolvedModel` is one."""
+
+    @property
+    def base_model(self) -> str: ...
+    @property
+    def adapter_id(self) -> str | None: ...
+    @property
+    def version_id(self) -> str | None: ...
+
+
+class Ticket:
+    """The open record of one request."""
+
+    def __init__(self, db: Database, clock: Clock, *, tenant_id: str, request_id: str) -> None:
+        self._db, self._clock = db, clock
+        self.tenant_id, self.request_id = tenant_id, request_id
+
+    def settle(self, usage: TokenCounts, outcome: Outcome) -> bool:
+        """Close the record; True for the one call that did. Later calls change nothing, in any process."""
+        statement = (
+            update(UsageRecord)
+            .where(
+                UsageRecord.tenant_id == self.tenant_id,
+                UsageRecord.request_id == self.request_id,
+                UsageRecord.state == "open",
+            )
+            .values(
+                state="settled",
+                outcome=outcome,
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
+                settled_at=self._clock(),
+            )
+            .execution_options(synchronize_session=False)
+            .returning(UsageRecord.request_id)
+        )
+        with self._db.unit_of_work() as work:
+            return work.execute(statement).one_or_none() is not None
+
+
+class UsageService:
+    """Opens tickets. Synchronous: the inference path calls it in a thread."""
+
+    def __init__(self, db: Database, *, clock: Clock = now_us) -> None:
+        self._db, self._clock = db, clock
+
+    def open(
+        self, *, request_id: str, principal: Principal, resolved: MeteredModel, route: str, stream: bool
+    ) -> Ticket:
+        """Record that a request is admitted.
+
+        Raises:
+            PlatformError: metering_unavailable; what cannot be metered is not served.
+        """
+        record = UsageRecord(
+            tenant_id=principal.tenant_id,
+            request_id=request_id,
+            key_id=principal.key_id,
+            route=route,
+            base_model=resolved.base_model,
+            adapter_id=resolved.adapter_id,
+            version_id=resolved.version_id,
+            stream=stream,
+            admitted_at=self._clock(),
+        )
+        try:
+            with self._db.unit_of_work() as work:
+                work.add(record)
+        except SQLAlchemyError as error:
+            raise PlatformError("metering_unavailable") from error
+        return Ticket(self._db, self._clock, tenant_id=principal.tenant_id, request_id=request_id)

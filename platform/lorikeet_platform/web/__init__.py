@@ -1,0 +1,1 @@
+"""The HTTP edge: bounds, strict JSON, one error shape, health, metrics, the dashboard's files."""

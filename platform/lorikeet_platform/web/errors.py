@@ -1,0 +1,102 @@
+"""Every error as one shape: `{"error": {message, type, param, code}, "request_id"}`.
+
+Covers refusals of our own, the framework's 404 and 405, its validation errors, a database that does not answer, and
+bugs. Sentences come from `errors`; nothing of a traceback, a statement or a value reaches the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+
+from lorikeet_platform.errors import PlatformError
+
+RETRIED_BY_CLIENTS = frozenset({408, 409, 429})  # and every 5xx; clients obey x-should-retry instead of guessing
+MAX_SENTENCE = 300
+_KIND_OF_VALIDATION = {"missing": "missing_parameter", "extra_forbidden": "unknown_parameter"}
+
+
+class ErrorDetail(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class Error(BaseModel):
+    """The body of every answer with a status of 400 or more."""
+
+    error: ErrorDetail
+    request_id: str
+
+
+def error_body(error: PlatformError, request_id: str) -> dict[str, Any]:
+    return {
+        "error": {"message": error.message, "type": error.kind.type, "param": error.param, "code": error.code},
+        "request_id": request_id,
+    }
+
+
+def error_headers(error: PlatformError) -> dict[str, str]:
+    kind, headers = error.kind, dict(error.headers)
+    if kind.status in RETRIED_BY_CLIENTS or kind.status >= 500:
+        headers["x-should-retry"] = "true" if kind.retryable else "false"
+    if kind.retry_after_s is not None:
+        headers["retry-after"] = str(kind.retry_after_s)
+        headers["retry-after-ms"] = str(kind.retry_after_s * 1000)
+    return headers
+
+
+def request_id_of(request: Request) -> str:
+    return cast(str, request.scope["state"]["request_id"])
+
+
+def render(request: Request, error: PlatformError) -> JSONResponse:
+    return JSONResponse(error_body(error, request_id_of(request)), error.kind.status, error_headers(error))
+
+
+def install_error_rendering(app: FastAPI) -> None:
+    """Bugs (plain exceptions) are not here: `web.guards` renders them, outside of all other layers."""
+    app.add_exception_handler(PlatformError, _on_platform_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    for kind in (OperationalError, InterfaceError, PoolTimeout):
+        app.add_exception_handler(kind, _on_database_error)
+
+
+def _on_platform_error(request: Request, error: Exception) -> JSONResponse:
+    return render(request, cast(PlatformError, error))
+
+
+def _on_database_error(request: Request, _error: Exception) -> JSONResponse:
+    return render(request, PlatformError("db_unavailable"))
+
+
+def _on_http_exception(request: Request, error: Exception) -> JSONResponse:
+    status = cast(HTTPException, error).status_code
+    headers: Mapping[str, str] = cast(HTTPException, error).headers or {}
+    code = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}.get(status, "bad_request")
+    return render(request, PlatformError(code, headers=headers))
+
+
+def _on_validation_error(request: Request, error: Exception) -> JSONResponse:
+    """The first complaint, with the field's path as `param`."""
+    first = cast(RequestValidationError, error).errors()[0]
+    place, *path = first["loc"]
+    if place == "path":  # an address that cannot exist is simply not found
+        return render(request, PlatformError("not_found"))
+    param = ".".join(str(part) for part in path) or None
+    code = _KIND_OF_VALIDATION.get(first["type"], "invalid_value")
+    sentence = {
+        "missing_parameter": f"{param or 'The body'} is required.",
+        "unknown_parameter": f"{param} is not a parameter here."[:MAX_SENTENCE],
+    }.get(code, f"{param or 'The body'}: {first['msg']}."[:MAX_SENTENCE])
+    return render(request, PlatformError(code, sentence, param[:100] if param else None))
