@@ -70,10 +70,13 @@ def _check_fits(delta: Delta, table: ModuleTable) -> None:
 
 
 def _fill_block(extent: torch.Tensor, begin: int, delta: Delta, normalised: bytes) -> None:
-    middle = begin + delta.a.shape[0] * delta.a.shape[1]
-    end = middle + delta.b.shape[0] * delta.b.shape[1]
-    extent[begin:middle] = _matrix(normalised, delta.a).to(torch.float32).flatten()
-    extent[middle:end] = (_matrix(normalised, delta.b).to(torch.float32) * delta.scale).T.flatten()
+    rank, n_in = delta.a.shape
+    n_out = delta.b.shape[0]
+    middle = begin + rank * n_in
+    end = middle + rank * n_out
+    extent[begin:middle].view(rank, n_in).copy_(_matrix(normalised, delta.a))
+    scaled = _matrix(normalised, delta.b).to(torch.float32) * delta.scale
+    extent[middle:end].view(rank, n_out).copy_(scaled.T)
     if not bool(torch.isfinite(extent[begin:end]).all()):
         raise AdapterRejected(
             "weight_out_of_range",
