@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,10 +15,17 @@ from lorikeet_platform.settings import Settings
 PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]*@")
 
 
-def load_settings() -> Settings:
-    """The settings in force; a wrong one ends the command with its name, never with its value."""
+def load_settings(*, model: str | None = None) -> Settings:
+    """The settings in force, `model` before the environment; a wrong one is named, its value is not repeated.
+
+    A model other than the embedded one is called by the last part of its name unless a name was chosen: adapters are
+    bound to the name of their base model, and two models must not share one.
+    """
     try:
-        return Settings()
+        settings = Settings() if model is None else Settings(model=model)
+        if {"model", "model_name"} & settings.model_fields_set == {"model"}:
+            settings = Settings(model=settings.model, model_name=_name_of(settings.model))
+        return settings
     except ValidationError as error:
         faults = [f"{_name(fault['loc'])}{fault['msg']}" for fault in error.errors(include_input=False)]
         raise CommandFailed(ExitCode.USAGE, "settings: " + "; ".join(faults)) from None
@@ -25,6 +33,13 @@ def load_settings() -> Settings:
 
 def redacted(settings: Settings) -> dict[str, Any]:
     return {name: _redact(value) for name, value in settings.model_dump(mode="json").items()}
+
+
+def _name_of(model: str) -> str:
+    default = Settings.model_fields["model"].default
+    if model == default:
+        return str(Settings.model_fields["model_name"].default)
+    return Path(model.removeprefix("package:")).name.lower()
 
 
 def _redact(value: Any) -> Any:

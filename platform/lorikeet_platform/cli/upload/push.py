@@ -7,6 +7,7 @@ The first contact must succeed at once; after that, interruptions are waited out
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from lorikeet_adapters.folder import AdapterFolder, read_folder
 from lorikeet_platform.cli.api import Api, ApiRefused, ApiUnreachable
 from lorikeet_platform.cli.console import CommandFailed, ExitCode, say
 from lorikeet_platform.cli.upload.patience import Patience
-from lorikeet_platform.cli.upload.progress import progress_for
+from lorikeet_platform.cli.upload.progress import Progress, progress_for
 from lorikeet_platform.cli.upload.state import UploadState
 from lorikeet_platform.cli.upload.transfer import Transfer
 
@@ -58,7 +59,9 @@ def _checked(path: Path) -> AdapterFolder:
     try:
         return read_folder(path)
     except AdapterRejected as error:
-        raise CommandFailed(ExitCode.REJECTED, f"{path}: {error.code}: {error.message}") from None
+        # No adapter there at all is about this machine's files; everything else is about the adapter.
+        code = ExitCode.LOCAL_FILES if error.code == "invalid_file_set" else ExitCode.REJECTED
+        raise CommandFailed(code, f"{path}: {error.code}: {error.message}") from None
     except OSError as error:
         raise CommandFailed(ExitCode.LOCAL_FILES, f"cannot read {error.filename or path}: {error.strerror}") from None
 
@@ -70,11 +73,14 @@ def _upload(api: Api, adapter: str, folder: AdapterFolder, state: UploadState) -
     with progress_for(f"uploading {adapter}", total) as progress:
         transfer = Transfer(api, adapter=adapter, state=state, patience=Patience(progress.note))
         for file in folder.files:
-            base = sent
-            uploads[file.name] = transfer.send(file, lambda n_bytes, base=base: progress.at(base + n_bytes))
+            uploads[file.name] = transfer.send(file, functools.partial(_show, progress, sent))
             sent += file.bytes
         progress.at(total)
     return uploads
+
+
+def _show(progress: Progress, n_before: int, n_bytes: int) -> None:
+    progress.at(n_before + n_bytes)
 
 
 def _seal(api: Api, request: PushRequest, uploads: dict[str, str]) -> dict[str, Any]:

@@ -1,0 +1,83 @@
+"""`lorikeet up`, and its parts one by one for installations that run them apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lorikeet_platform.cli.console import CommandFailed, ExitCode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lorikeet_platform.settings import Settings
+
+Model = Annotated[
+    str | None, typer.Option("--model", help="Base model: a directory, package:NAME or a hub id [LORIKEET_MODEL].")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    for command in (up, gateway, engine, worker):
+        app.command()(command)
+
+
+def up(
+    demo: Annotated[bool, typer.Option("--demo", help="Make two demo tenants with adapters.")] = False,
+    model: Model = None,
+) -> None:
+    """Run everything on this machine: engine, gateway, worker."""
+    from lorikeet_platform.cli.configuration import load_settings
+    from lorikeet_platform.cli.embedded.up import up as run_up
+
+    run_up(load_settings(model=model), demo=demo)
+
+
+def gateway(model: Model = None) -> None:
+    """Run the gateway: tenant API, admin API and dashboard."""
+    from lorikeet_platform.cli.embedded.gateway import run_gateway
+
+    settings, model_dir = _with_endpoint(model)
+    run_gateway(settings, model_dir=model_dir)
+
+
+def engine(model: Model = None) -> None:
+    """Run one engine; the gateway finds it at LORIKEET_ENGINE_ENDPOINT."""
+    import os
+
+    from lorikeet_platform.cli.embedded.engine_child import write_engine_config
+
+    settings, model_dir = _with_endpoint(model)
+    command = write_engine_config(
+        settings,
+        model_dir=model_dir,
+        endpoint=settings.engine_endpoint,
+        path=settings.temporary_dir / f"engine-{settings.engine.health_port}.json",
+    )
+    os.execv(command[0], command)
+
+
+def worker(model: Model = None) -> None:
+    """Run one worker; it needs a broker that other processes can reach."""
+    from lorikeet_platform.cli.embedded.worker import run_worker
+
+    settings, model_dir = _prepared(model)
+    run_worker(settings, model_dir=model_dir)
+
+
+def _with_endpoint(model: str | None) -> tuple[Settings, Path]:
+    settings, model_dir = _prepared(model)
+    if not settings.engine_endpoint:
+        raise CommandFailed(ExitCode.USAGE, "set LORIKEET_ENGINE_ENDPOINT (ipc://… or tcp://…), or use `lorikeet up`")
+    return settings, model_dir
+
+
+def _prepared(model: str | None) -> tuple[Settings, Path]:
+    import asyncio
+
+    from lorikeet_platform.cli.configuration import load_settings
+    from lorikeet_platform.cli.embedded.model import prepared_model
+
+    settings = load_settings(model=model)
+    return settings, asyncio.run(prepared_model(settings))

@@ -1,0 +1,104 @@
+"""The gateway process: both listeners, and with the in-memory broker the worker's threads too.
+
+On SIGTERM or SIGINT running answers get a few seconds, what is left is told so, and both listeners close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import structlog
+import uvicorn
+from starlette.types import ASGIApp
+
+from lorikeet_adapters.store.local import LocalBlobStore
+from lorikeet_engine.client import EngineClient
+from lorikeet_engine.model_spec import load_model_spec
+from lorikeet_platform.app import build_context, create_admin_app, create_tenant_app
+from lorikeet_platform.cli.embedded.addresses import admin_listener, api_listener
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.inference.service import InferenceService
+from lorikeet_platform.jobs.celery_app import MEMORY, create_celery, waker
+from lorikeet_platform.settings import Settings
+from lorikeet_platform.telemetry.logs import configure_logging
+from lorikeet_platform.web.server import uvicorn_server
+from lorikeet_platform.worker import Worker, build_worker
+
+DRAIN_S: Final = 3.0
+# For connections that hold no answer any more, such as long polls.
+CLOSE_S: Final = 1
+
+log = structlog.get_logger(__name__)
+
+
+class ManagedServer(uvicorn.Server):
+    """A server that leaves the signals to us: two of them share this process."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run_gateway(settings: Settings, *, model_dir: Path) -> None:
+    """Serve until a signal comes; raises CommandFailed when a port is taken."""
+    configure_logging()
+    sockets = (api_listener(settings).open(), admin_listener(settings).open())
+    asyncio.run(_serve(settings, model_dir, sockets))
+
+
+async def _serve(settings: Settings, model_dir: Path, sockets: tuple[socket.socket, socket.socket]) -> None:
+    db = Database(settings.resolved_database_url)
+    store = LocalBlobStore(settings.blob_dir)
+    client = EngineClient(endpoint=settings.engine_endpoint, model_dir=model_dir, key_file=settings.engine_key_file)
+    celery = create_celery(settings)
+    context = build_context(settings, db=db, store=store, engine_client=client, wake=waker(celery))
+    tenant_app = create_tenant_app(context)
+    servers = (_server(tenant_app, settings), _server(create_admin_app(context), settings))
+    worker: Worker | None = None
+    await client.start()
+    try:
+        if settings.broker_url.startswith(MEMORY):
+            table = load_model_spec(model_dir).module_table(settings.model_name)
+            worker = build_worker(settings, celery=celery, db=db, store=store, table=table)
+            await asyncio.to_thread(worker.start)
+        await _until_signal(servers, sockets, tenant_app.state.inference.service)
+    finally:
+        if worker is not None:
+            await asyncio.to_thread(worker.stop)
+        await client.stop()
+        db.close()
+
+
+async def _until_signal(
+    servers: tuple[uvicorn.Server, ...], sockets: tuple[socket.socket, ...], inference: InferenceService
+) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    serving = [
+        asyncio.ensure_future(server.serve(sockets=[bound])) for server, bound in zip(servers, sockets, strict=True)
+    ]
+    stopping = asyncio.ensure_future(stop.wait())
+    log.info("listening", addresses=[":".join(map(str, bound.getsockname()[:2])) for bound in sockets])
+    await asyncio.wait({stopping, *serving}, return_when=asyncio.FIRST_COMPLETED)
+    if stop.is_set():
+        log.info("draining")
+        await inference.drain(DRAIN_S)
+    stopping.cancel()
+    for server in servers:
+        server.should_exit = True
+    await asyncio.gather(*serving)
+
+
+def _server(app: ASGIApp, settings: Settings) -> ManagedServer:
+    # Host and port are those of the sockets, which are bound before anything is built.
+    config = uvicorn_server(app, "", 0, limits=settings.limits).config
+    config.timeout_graceful_shutdown = CLOSE_S
+    return ManagedServer(config)

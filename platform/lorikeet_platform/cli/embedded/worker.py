@@ -1,0 +1,42 @@
+"""The worker as a process of its own, for brokers between processes."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import structlog
+
+from lorikeet_adapters.store.local import LocalBlobStore
+from lorikeet_engine.model_spec import load_model_spec
+from lorikeet_platform.cli.console import CommandFailed, ExitCode
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.jobs.celery_app import MEMORY, create_celery
+from lorikeet_platform.settings import Settings
+from lorikeet_platform.telemetry.logs import configure_logging
+from lorikeet_platform.worker import build_worker
+
+log = structlog.get_logger(__name__)
+
+
+def run_worker(settings: Settings, *, model_dir: Path) -> None:
+    """Work until SIGINT or SIGTERM; raises CommandFailed."""
+    if settings.broker_url.startswith(MEMORY):
+        raise CommandFailed(
+            ExitCode.USAGE,
+            "the in-memory broker works inside the gateway only; for a separate worker set LORIKEET_BROKER_URL",
+        )
+    configure_logging()
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    db = Database(settings.resolved_database_url)
+    table = load_model_spec(model_dir).module_table(settings.model_name)
+    store = LocalBlobStore(settings.blob_dir)
+    worker = build_worker(settings, celery=create_celery(settings), db=db, store=store, table=table)
+    worker.start()
+    log.info("waiting for jobs")
+    stop.wait()
+    worker.stop()
+    db.close()
