@@ -14,7 +14,7 @@ import torch
 
 from lorikeet_engine.scheduling.plan import PlanRow, SamplingParams
 
-SEED_MASK = (1 << 64) - 1
+SEED_MASK = (1 << 128) - 1
 
 
 def uniform(seed: int, index: int) -> float:

@@ -44,31 +44,35 @@ class AdapterLoader:
         self._dtype = dtype
         self._max_rank = max_rank
         self._pool = ThreadPoolExecutor(N_THREADS, thread_name_prefix="adapter-load")
-        self._loads: dict[AdapterKey, Future[LoadedAdapter]] = {}
+        self._loads: dict[AdapterKey, Future[AdapterImage]] = {}
 
     def start(self, key: AdapterKey) -> None:
         if key not in self._loads:
             self._loads[key] = self._pool.submit(self._load, key)
 
     def poll(self) -> list[LoadedAdapter]:
-        """Take the loads that have ended since the last call; never waits."""
+        """Take the loads that have ended since the last call; never waits and never raises."""
         ended = [key for key, load in self._loads.items() if load.done()]
-        return [self._loads.pop(key).result() for key in ended]
+        return [self._outcome(key, self._loads.pop(key)) for key in ended]
 
     def close(self) -> None:
+        """Wait for the loads in progress and forget the rest."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _load(self, key: AdapterKey) -> LoadedAdapter:
-        try:
-            normalised = self._source.read_normalised(key.tenant, key.digest)
-            image = pack_image(normalised, digest=key.digest, table=self._table, dtype=self._dtype)
-        except AdapterError as error:
-            return LoadedAdapter(key, None, AdapterUnavailable(f"adapter {key.digest[:12]}: {error}", param="model"))
-        # A file that cannot be read, or memory that cannot be had, ends this load and not the engine.
-        except (OSError, MemoryError, ValueError) as error:
-            reason = f"adapter {key.digest[:12]} cannot be loaded: {type(error).__name__}"
-            return LoadedAdapter(key, None, AdapterUnavailable(reason, param="model"))
+    def _load(self, key: AdapterKey) -> AdapterImage:
+        normalised = self._source.read_normalised(key.tenant, key.digest)
+        image = pack_image(normalised, digest=key.digest, table=self._table, dtype=self._dtype)
         if image.rank_max > self._max_rank:
-            reason = f"adapter {key.digest[:12]} has rank {image.rank_max}, allowed here: at most {self._max_rank}"
-            return LoadedAdapter(key, None, AdapterUnavailable(reason, param="model"))
-        return LoadedAdapter(key, image, None)
+            raise AdapterUnavailable(f"its rank is {image.rank_max}, allowed here: at most {self._max_rank}")
+        return image
+
+    def _outcome(self, key: AdapterKey, load: Future[AdapterImage]) -> LoadedAdapter:
+        error = load.exception()
+        if error is None:
+            return LoadedAdapter(key, load.result(), None)
+        # Whatever a file does to the packer ends this load and not the engine. What the store or the packer did not
+        # foresee is named by its class only: its text may hold a path.
+        foreseen = isinstance(error, AdapterError | AdapterUnavailable)
+        reason = str(error) if foreseen else type(error).__name__
+        unavailable = AdapterUnavailable(f"adapter {key.digest[:12]} cannot be loaded: {reason}", param="model")
+        return LoadedAdapter(key, None, unavailable)

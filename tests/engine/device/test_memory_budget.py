@@ -1,0 +1,103 @@
+"""The memory table of a start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lorikeet_engine.config import EngineConfig
+from lorikeet_engine.errors import UnsupportedModel
+from lorikeet_engine.execution import memory_budget
+from lorikeet_engine.execution.memory_budget import MemoryBudget, available_memory, plan_memory
+from lorikeet_engine.model_spec import spec_from_config
+from tests.support.tiny_models import CONFIGS
+
+GIB = 1 << 30
+SPEC = spec_from_config({**CONFIGS["llama"].to_dict(), "architectures": ["LlamaForCausalLM"]}, eos=2)
+BLOCK_BYTES = 2 * 2 * 2 * 16 * 32 * 2  # K and V, layers, KV heads, head width, block, bf16
+
+
+def budget(available: int = 4 * GIB, **knobs: Any) -> MemoryBudget:
+    config = EngineConfig(model_dir=Path("m"), model_name="tiny", store_dir=Path("s"), endpoint="ipc://e", **knobs)
+    return plan_memory(config, SPEC, itemsize=2, weights_bytes=100_000_000, available_bytes=available)
+
+
+@pytest.mark.parametrize("knobs", [{}, {"kv_cache_bytes": GIB}, {"adapter_pool_bytes": GIB}, {"max_num_seqs": 1}])
+def test_the_rows_add_up(knobs: dict[str, int]) -> None:
+    plan = budget(**knobs)
+    assert sum(n_bytes for _, n_bytes in plan.rows) == plan.available_bytes
+    assert all(n_bytes >= 0 for _, n_bytes in plan.rows)
+    assert plan.kv_bytes == plan.n_blocks * plan.block_bytes
+    assert plan.block_bytes == BLOCK_BYTES
+
+
+def test_the_pool_takes_a_quarter_unless_told() -> None:
+    assert budget().kv_bytes == GIB // BLOCK_BYTES * BLOCK_BYTES
+    assert budget(kv_cache_bytes=100 * BLOCK_BYTES + 5).n_blocks == 100
+
+
+def test_a_larger_arena_leaves_less_and_the_same_pool() -> None:
+    small, large = budget(adapter_pool_bytes=1 << 20), budget(adapter_pool_bytes=1 << 21)
+    assert small.left_bytes - large.left_bytes == 1 << 20
+    assert small.kv_bytes == large.kv_bytes
+
+
+def test_concurrency_counts_requests_of_full_length_without_the_reserved_block() -> None:
+    plan = budget(max_model_len=64, kv_cache_bytes=41 * BLOCK_BYTES)
+    assert plan.concurrency == 20
+    assert plan.suggested_max_num_seqs == 13
+
+
+def test_the_suggested_pool_would_use_what_is_left() -> None:
+    plan = budget()
+    bigger = budget(kv_cache_bytes=plan.kv_bytes_to_use_all)
+    assert 0 <= bigger.left_bytes < BLOCK_BYTES
+
+
+def test_the_table_names_every_row() -> None:
+    plan = budget()
+    for name, _ in plan.rows:
+        assert name in plan.table()
+    assert f"suggested max_num_seqs {plan.suggested_max_num_seqs}" in plan.table()
+
+
+def test_a_pool_too_small_for_one_request_is_refused_with_the_numbers() -> None:
+    needed = (256 // 32 + 1) * BLOCK_BYTES
+    assert budget(kv_cache_bytes=needed).n_blocks == 9
+    with pytest.raises(UnsupportedModel, match=f"needs kv_cache_bytes {needed}"):
+        budget(kv_cache_bytes=needed - 1)
+
+
+def test_more_than_there_is_is_refused_with_the_table() -> None:
+    with pytest.raises(UnsupportedModel, match=r"short of memory(.|\n)*adapter arena"):
+        budget(available=GIB, adapter_pool_bytes=GIB)
+
+
+def test_a_length_beyond_the_models_own_is_refused_not_shortened() -> None:
+    with pytest.raises(UnsupportedModel, match="beyond the model's 256"):
+        budget(max_model_len=257)
+
+
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        ({"memory.max": "5000", "memory.current": "2000"}, 3000),
+        ({"memory.limit_in_bytes": "5000", "memory.usage_in_bytes": "7000"}, 0),
+        ({"memory.max": "max", "memory.current": "2000"}, None),
+        ({}, None),
+    ],
+)
+def test_a_cgroups_limit_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], left: int | None
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text + "\n")
+    monkeypatch.setattr(memory_budget, "_cgroup_paths", lambda: [tmp_path])
+    monkeypatch.setattr(memory_budget, "_meminfo_available", lambda: 9000)
+    assert available_memory() == (9000 if left is None else left)
+
+
+def test_the_available_memory_of_this_machine_is_found() -> None:
+    assert available_memory() > 1 << 20
