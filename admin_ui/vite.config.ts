@@ -20,6 +20,7 @@ export default defineConfig({
     environment: "jsdom",
     setupFiles: ["src/testing/setup.ts"],
     include: ["src/**/*.test.{ts,tsx}"],
+    testTimeout: 20_000,
     restoreMocks: true,
     unstubGlobals: true,
   },

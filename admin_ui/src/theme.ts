@@ -70,5 +70,7 @@ export const cssVariablesResolver: CSSVariablesResolver = () => ({
     "--mantine-color-orange-light-color": "#ffc078",
     "--mantine-color-yellow-light": "rgba(252, 196, 25, 0.13)",
     "--mantine-color-yellow-light-color": "#ffe066",
+    "--mantine-color-gray-light": "rgba(134, 142, 150, 0.18)",
+    "--mantine-color-gray-light-color": "#ced4da",
   },
 });

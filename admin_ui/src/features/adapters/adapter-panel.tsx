@@ -137,7 +137,7 @@ function Modules({ names }: { names: readonly string[] }) {
 
 function Notes({ version }: { version: Version }) {
   return (
-    <Stack gap={6}>
+    <Stack gap={6} className="notes">
       {version.reject_code !== null && (
         <Alert
           color={version.state === "rejected" ? "red" : "orange"}

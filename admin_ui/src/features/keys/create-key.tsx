@@ -94,7 +94,6 @@ function Secret({ secret, onDone }: { secret: string; onDone: () => void }) {
         label="Secret"
         value={secret}
         readOnly
-        ff="monospace"
         styles={{ input: { fontFamily: "var(--mantine-font-family-monospace)" } }}
         rightSection={<CopyControl value={secret} label="Copy secret" />}
         onFocus={(event) => {

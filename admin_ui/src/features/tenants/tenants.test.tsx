@@ -1,0 +1,79 @@
+import { screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { describe, expect, it } from "vitest";
+
+import { refusal, session, stubNetwork } from "@/testing/network";
+import { renderApp } from "@/testing/render-app";
+import { list, tenant } from "@/testing/samples";
+
+import { slugProblem } from "./slug";
+
+describe("tenants", () => {
+  it("lists them with a link to each", async () => {
+    stubNetwork({ "GET /admin/v1/tenants": { body: list(tenant("acme"), tenant("globex")) } });
+    renderApp("/tenants");
+    expect(await screen.findByTestId("tenant-row-globex")).toBeVisible();
+    expect(screen.getByRole("link", { name: "acme" })).toHaveAttribute("href", "/tenants/acme");
+  });
+
+  it("says what a tenant is when there is none", async () => {
+    stubNetwork({ "GET /admin/v1/tenants": { body: list() } });
+    renderApp("/tenants");
+    expect(await screen.findByText("No tenants yet")).toBeVisible();
+  });
+
+  it("creates one and goes on to its keys", async () => {
+    const network = stubNetwork({
+      "GET /admin/v1/tenants": { body: list() },
+      "GET /admin/v1/tenants/acme/keys": { body: list() },
+      "POST /admin/v1/tenants": () => {
+        network.answer("GET /admin/v1/tenants", { body: list(tenant("acme")) });
+        return { status: 201, body: tenant("acme") };
+      },
+    });
+    renderApp("/tenants");
+    await userEvent.click(await screen.findByRole("button", { name: "Create tenant" }));
+    await userEvent.type(await screen.findByRole("textbox", { name: /Slug/ }), "acme");
+    await userEvent.click(screen.getByRole("button", { name: "Create" }));
+    expect(await screen.findByText("No keys yet")).toBeVisible();
+    expect(window.location.pathname).toBe("/tenants/acme/keys");
+    const [request] = network.requests("POST /admin/v1/tenants");
+    expect(await request?.json()).toEqual({ slug: "acme" });
+    expect(request?.headers.get("x-csrf-token")).toBe(session.csrf_token);
+  });
+
+  it("refuses a bad slug in words and sends nothing", async () => {
+    const network = stubNetwork({ "GET /admin/v1/tenants": { body: list() } });
+    renderApp("/tenants");
+    await userEvent.click(await screen.findByRole("button", { name: "Create tenant" }));
+    await userEvent.type(await screen.findByRole("textbox", { name: /Slug/ }), "Acme!");
+    await userEvent.click(screen.getByRole("button", { name: "Create" }));
+    expect(await screen.findByText("Lower-case letters, digits and hyphens only.")).toBeVisible();
+    expect(network.requests("POST /admin/v1/tenants")).toHaveLength(0);
+  });
+
+  it("tells a refusal with the API's sentence and the request id, and keeps the form", async () => {
+    stubNetwork({
+      "GET /admin/v1/tenants": { body: list(tenant("acme")) },
+      "POST /admin/v1/tenants": refusal(409, "tenant_exists", "A tenant with the slug acme exists.", "req_42"),
+    });
+    renderApp("/tenants");
+    await userEvent.click(await screen.findByRole("button", { name: "Create tenant" }));
+    await userEvent.type(await screen.findByRole("textbox", { name: /Slug/ }), "acme");
+    await userEvent.click(screen.getByRole("button", { name: "Create" }));
+    expect(await screen.findByText("A tenant with the slug acme exists.")).toBeVisible();
+    expect(screen.getByText("Request req_42")).toBeVisible();
+    expect(screen.getByRole("textbox", { name: /Slug/ })).toHaveValue("acme");
+  });
+
+  it("says that a tenant does not exist", async () => {
+    stubNetwork({ "GET /admin/v1/tenants": { body: list() } });
+    renderApp("/tenants/nobody");
+    expect(await screen.findByText(/There is no tenant/)).toBeVisible();
+  });
+
+  it("knows the rule for slugs", () => {
+    expect(["abc", "a-1", "0".repeat(40)].map(slugProblem)).toEqual([null, null, null]);
+    expect(["ab", "-abc", "abc-", "a_b", "../etc", "a".repeat(41)].filter((slug) => slugProblem(slug) === null)).toEqual([]);
+  });
+});

@@ -1,0 +1,39 @@
+import { describe, expect, it } from "vitest";
+
+import { humanBytes } from "./bytes";
+import { counted, grouped, percent, rate } from "./numbers";
+import { duration } from "./time";
+
+describe("figures for people", () => {
+  it("gives bytes three significant figures in binary units", () => {
+    expect([0, 1023, 1024, 1536, 10_240, 268_435_456, 1_073_741_824].map(humanBytes)).toEqual([
+      "0 B",
+      "1023 B",
+      "1.00 KiB",
+      "1.50 KiB",
+      "10.0 KiB",
+      "256 MiB",
+      "1.00 GiB",
+    ]);
+    expect(humanBytes(1024 * 1024 - 1)).toBe("1.00 MiB");
+  });
+
+  it("groups thousands and calms rates", () => {
+    expect(grouped(1_234_567)).toBe("1,234,567");
+    expect([0, 9.96, 123.4, 1234.5].map(rate)).toEqual(["0.0", "10.0", "123", "1,235"]);
+    expect([counted(1, "key"), counted(2, "key")]).toEqual(["1 key", "2 keys"]);
+  });
+
+  it("never rounds a small share to nothing, and divides nothing by nothing", () => {
+    expect([percent(1, 3), percent(1, 100_000), percent(0, 5), percent(0, 0)]).toEqual([
+      "33.3 %",
+      "<0.1 %",
+      "0.0 %",
+      "–",
+    ]);
+  });
+
+  it("names durations by their two largest units", () => {
+    expect([59.9, 61, 3725, 200_000].map(duration)).toEqual(["59 s", "1 min 1 s", "1 h 2 min", "2 d 7 h"]);
+  });
+});

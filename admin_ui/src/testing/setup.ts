@@ -1,0 +1,34 @@
+import "@testing-library/jest-dom/vitest";
+
+import { cleanup, configure } from "@testing-library/react";
+import { afterEach, beforeEach, vi } from "vitest";
+
+import { csrf } from "@/api/csrf";
+
+// A busy machine is no failure.
+configure({ asyncUtilTimeout: 5000 });
+
+// What the kit asks of a browser and jsdom does not have.
+class NoResizeObserver implements ResizeObserver {
+  observe = (): void => undefined;
+  unobserve = (): void => undefined;
+  disconnect = (): void => undefined;
+}
+
+beforeEach(() => {
+  vi.stubGlobal("ResizeObserver", NoResizeObserver);
+  vi.stubGlobal("matchMedia", (query: string) => ({
+    matches: false,
+    media: query,
+    onchange: null,
+    addEventListener: () => undefined,
+    removeEventListener: () => undefined,
+    dispatchEvent: () => false,
+  }));
+});
+
+afterEach(() => {
+  cleanup();
+  csrf.set(null);
+  window.history.replaceState(null, "", "/");
+});
