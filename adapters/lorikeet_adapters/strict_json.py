@@ -18,6 +18,7 @@ MAX_INTEGER_DIGITS: Final = 20
 # A string also matches when its end is missing, and nothing can be given back: the scan stays linear in the text.
 _STRING_OR_BRACKET: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _SURROGATE_HINT: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_COLON: Final = re.compile(r"[ \t\r\n]*:")
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 
 
@@ -28,6 +29,10 @@ class StrictJsonError(ValueError):
         super().__init__(message)
         self.code: JsonCode = code
         self.message = message
+
+
+class _DuplicateKey(Exception):
+    """Raised inside the parser, which does not know its own position there."""
 
 
 def loads(data: bytes | str, *, max_depth: int = 64) -> object:
@@ -44,6 +49,9 @@ def loads(data: bytes | str, *, max_depth: int = 64) -> object:
         )
     except json.JSONDecodeError as error:
         raise StrictJsonError("invalid_json", f"The text is not JSON at character {error.pos}.") from None
+    except _DuplicateKey:
+        where = f"the key at character {_find_duplicate(text)}"
+        raise StrictJsonError("duplicate_key", f"An object has {where} twice.") from None
     except RecursionError:
         raise _too_deep(max_depth, None) from None
     if _SURROGATE_HINT.search(text):
@@ -84,8 +92,25 @@ def _too_deep(max_depth: int, position: int | None) -> StrictJsonError:
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise StrictJsonError("duplicate_key", f"An object of {len(pairs)} members has the same key twice.")
+        raise _DuplicateKey
     return result
+
+
+def _find_duplicate(text: str) -> int:
+    """Where the first repeated key stands; the parser found one but does not say where."""
+    open_objects: list[set[str]] = []
+    for token in _STRING_OR_BRACKET.finditer(text):
+        first = token[0][0]
+        if first in "[{":
+            open_objects.append(set())
+        elif first in "]}":
+            open_objects.pop()
+        elif _COLON.match(text, token.end()):
+            key = json.loads(token[0])
+            if key in open_objects[-1]:
+                return token.start()
+            open_objects[-1].add(key)
+    return len(text)
 
 
 def _integer(digits: str) -> int:

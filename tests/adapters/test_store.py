@@ -114,6 +114,7 @@ def test_links_are_not_followed(store: LocalBlobStore, tmp_path: Path) -> None:
     inside.symlink_to(secret)
     (tmp_path / "blobs" / "out").symlink_to(tmp_path)
     assert store.size("a/link") is None
+    assert list(store.list("")) == ["a/k"]
     for key in ("a/link", "out/secret"):
         with pytest.raises(BlobError):
             store.read(key)

@@ -90,6 +90,20 @@ def test_messages_say_where_and_never_what() -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("data", "position"),
+    [
+        (b'{"a": 1, "a": 2}', 9),
+        (b'{"a": {"a": "a"}, "b": ["a", {"a": 1, "\\u0061" : 2}]}', 38),
+        (b'[{"]": 1}, {"x": "{\\"", "]": 1, "x": 1}]', 32),
+    ],
+)
+def test_a_repeated_key_is_found_where_it_stands(data: bytes, position: int) -> None:
+    with pytest.raises(StrictJsonError, match=f"character {position} ") as caught:
+        loads(data)
+    assert caught.value.code == "duplicate_key"
+
+
 @pytest.mark.parametrize("data", [b'["' + b'\\"' * 1_000_000, b"[" * 64 + b'"' + b"\\" * 2_000_001, b'["", ' * 300_000])
 def test_the_time_is_linear_in_the_length_of_the_text(data: bytes) -> None:
     began = time.perf_counter()

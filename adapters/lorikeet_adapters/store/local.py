@@ -67,8 +67,8 @@ class LocalBlobStore:
             start = self._path(prefix.rpartition("/")[0])
         found = []
         for folder, _, names in os.walk(start):
-            inside = Path(folder).relative_to(self._root)
-            found += [(inside / name).as_posix() for name in names if not name.startswith(".")]
+            files = [Path(folder, name) for name in names if not name.startswith(".")]
+            found += [file.relative_to(self._root).as_posix() for file in files if not file.is_symlink()]
         return iter(sorted(key for key in found if key.startswith(prefix)))
 
     def _put(self, key: str, write: Callable[[BinaryIO], None]) -> None:
