@@ -15,8 +15,17 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 MIB = 1 << 20
 GIB = 1 << 30
 PREFIX = "LORIKEET_"
-# Read by tests and scripts, not by the server.
-FOREIGN_VARIABLES = frozenset({"LORIKEET_CHROMIUM", "LORIKEET_API_KEY", "LORIKEET_TEST_POSTGRES_URL"})
+# Read by clients and tests, not by the server.
+FOREIGN_VARIABLES = frozenset(
+    {
+        "LORIKEET_ADMIN_TOKEN_FILE",
+        "LORIKEET_ADMIN_URL",
+        "LORIKEET_API_KEY",
+        "LORIKEET_API_URL",
+        "LORIKEET_CHROMIUM",
+        "LORIKEET_TEST_POSTGRES_URL",
+    }
+)
 
 
 class EngineSettings(BaseModel):
