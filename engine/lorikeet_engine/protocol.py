@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from lorikeet_engine.memory.ledger import LedgerSnapshot
+from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 
 PROTOCOL_VERSION = 1
 

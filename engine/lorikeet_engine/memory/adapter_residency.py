@@ -16,8 +16,9 @@ from enum import StrEnum
 
 from lorikeet_engine.errors import AdapterUnavailable
 from lorikeet_engine.identity import AdapterKey
+from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 from lorikeet_engine.memory.adapter_arena import AdapterArena, Move
-from lorikeet_engine.memory.ledger import LedgerSnapshot, MemoryState, Owner, PoolLedger
+from lorikeet_engine.memory.ledger import MemoryState, Owner, PoolLedger
 
 
 class Residency(StrEnum):

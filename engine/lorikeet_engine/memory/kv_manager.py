@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 from lorikeet_engine.memory.block_pool import BlockPool
-from lorikeet_engine.memory.ledger import LedgerSnapshot, MemoryState, Owner, PoolLedger
+from lorikeet_engine.memory.ledger import MemoryState, Owner, PoolLedger
 
 
 @dataclass(slots=True)

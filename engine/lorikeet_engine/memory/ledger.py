@@ -9,6 +9,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lorikeet_engine.ledger_snapshot import LedgerSnapshot
+
 
 class MemoryState(StrEnum):
     """Where a byte of a pool can be."""
@@ -26,22 +28,6 @@ class Owner:
 
     tenant: str
     adapter: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerSnapshot:
-    """A ledger at one moment, in bytes; `fragmentation` is held but unusable inside allocations."""
-
-    name: str
-    capacity: int
-    used: int
-    reserved: int
-    in_flight: int
-    cached: int
-    free: int
-    fragmentation: int
-    by_tenant: dict[str, int]
-    by_adapter: dict[str, int]
 
 
 class LedgerImbalance(AssertionError):

