@@ -19,7 +19,11 @@ class UsageRecord(Table):
         ForeignKeyConstraint(["tenant_id", "version_id"], ["adapter_versions.tenant_id", "adapter_versions.id"]),
         one_of("state", ("open", "settled")),
         one_of("outcome", OUTCOMES),
-        CheckConstraint("(state = 'settled') = (outcome IS NOT NULL AND settled_at IS NOT NULL)", name="settled"),
+        CheckConstraint(
+            "(state = 'open' AND outcome IS NULL AND settled_at IS NULL) "
+            "OR (state = 'settled' AND outcome IS NOT NULL AND settled_at IS NOT NULL)",
+            name="settled",
+        ),
         CheckConstraint("prompt_tokens >= 0 AND completion_tokens >= 0", name="tokens"),
         Index("ix_usage_records_tenant_id_admitted_at", "tenant_id", "admitted_at"),
         Index("ix_usage_records_open", "admitted_at", sqlite_where=_OPEN, postgresql_where=_OPEN),

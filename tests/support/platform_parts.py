@@ -1,0 +1,212 @@
+"""A platform without its edges: real database, store and secrets in a temporary folder, a scripted engine."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from fastapi.testclient import TestClient
+from prometheus_client import CollectorRegistry
+from sqlalchemy.orm import Session
+
+from lorikeet_adapters.store.local import LocalBlobStore
+from lorikeet_engine.client import EngineStats
+from lorikeet_engine.ledger_snapshot import LedgerSnapshot
+from lorikeet_engine.protocol import AdapterResidency
+from lorikeet_platform.accounts.admin_token import load_admin_token
+from lorikeet_platform.api_keys.service import create_key
+from lorikeet_platform.auth.api_keys import Authenticator
+from lorikeet_platform.auth.pepper import load_pepper
+from lorikeet_platform.clock import now_us
+from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.db.tables import Adapter, AdapterVersion
+from lorikeet_platform.ids import new_id
+from lorikeet_platform.registry.aliases import point_live_at
+from lorikeet_platform.settings import LimitSettings, Settings
+from lorikeet_platform.telemetry.metrics import GatewayMetrics
+from lorikeet_platform.tenants.service import create_tenant
+from lorikeet_platform.usage.service import UsageService
+from tests.support.scripted_engine import ScriptedEngine
+
+BASE = "tiny-llama"
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+TUS = {"tus-resumable": "1.0.0"}
+SLICE = {"content-type": "application/offset+octet-stream"}
+
+
+@dataclass
+class FakeClock:
+    """Time that stands still until a test moves it."""
+
+    now: int = field(default_factory=now_us)
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += round(seconds * 1_000_000)
+
+
+@dataclass
+class MeasuredEngine(ScriptedEngine):
+    """The scripted engine with figures to show."""
+
+    resident: list[AdapterResidency] = field(default_factory=list)
+    by_tenant: dict[str, int] = field(default_factory=dict)
+
+    async def stats(self) -> EngineStats:
+        self.info  # noqa: B018 (raises when the engine is down)
+        pool = LedgerSnapshot("kv", 1000, 300, 100, 0, 200, 400, 7, self.by_tenant, {})
+        return EngineStats(
+            uptime_s=12.5,
+            running=2,
+            waiting=1,
+            prompt_tokens_total=40,
+            generated_tokens_total=50,
+            steps_total=9,
+            steps_by_kind={},
+            tokens_per_second=3.5,
+            kv=pool,
+            arena=pool,
+            adapters=self.resident,
+        )
+
+
+def make_context(folder: Path, db: Database, clock: Callable[[], int], **limits: Any) -> PlatformContext:
+    settings = Settings(data_dir=folder, model_name=BASE, limits=LimitSettings(**limits))
+    pepper, registry = load_pepper(folder), CollectorRegistry()
+    return PlatformContext(
+        settings=settings,
+        db=db,
+        store=LocalBlobStore(settings.blob_dir),
+        engine_client=MeasuredEngine(),
+        authenticator=Authenticator(db, pepper, clock=clock),
+        pepper=pepper,
+        usage=UsageService(db, clock=clock),
+        wake=lambda _job_id: None,
+        admin_token=load_admin_token(folder),
+        metrics_registry=registry,
+        metrics=GatewayMetrics(registry),
+        clock=clock,
+    )
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A tenant with one key, as tests need it."""
+
+    id: str
+    slug: str
+    key_id: str
+    secret: str
+
+    @property
+    def auth(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.secret}"}
+
+
+def a_tenant(context: PlatformContext, slug: str) -> Tenant:
+    with context.db.unit_of_work() as work:
+        tenant = create_tenant(work, slug=slug, display_name=None, now=context.clock())
+        key, secret = create_key(work, context.pepper, tenant_id=tenant.id, name="first", now=context.clock())
+        return Tenant(tenant.id, slug, key.id, secret)
+
+
+def a_version(
+    work: Session, tenant: Tenant, *, name: str, number: int = 1, state: str = "ready", live: bool = True
+) -> AdapterVersion:
+    """A version row, with its adapter when that is missing; `live` points at it when it is ready."""
+    now = now_us()
+    adapter = work.query(Adapter).filter_by(tenant_id=tenant.id, name=name).one_or_none()
+    if adapter is None:
+        adapter = Adapter(
+            tenant_id=tenant.id, id=new_id("adp"), name=name, base_model=BASE, next_version=1, created_at=now
+        )
+        work.add(adapter)
+        work.flush()
+    adapter.next_version = max(adapter.next_version, number + 1)
+    version = AdapterVersion(
+        tenant_id=tenant.id,
+        id=new_id("ver"),
+        adapter_id=adapter.id,
+        number=number,
+        state=state,
+        state_rev=0,
+        digest=hashlib.sha256(f"{name}{number}".encode()).hexdigest() if state == "ready" else None,
+        reject_code="config_invalid" if state == "rejected" else None,
+        bytes=10,
+        target_modules=[],
+        warnings=[],
+        created_by=tenant.key_id,
+        created_at=now,
+        ready_at=now if state == "ready" else None,
+    )
+    work.add(version)
+    work.flush()
+    if state == "ready" and live:
+        point_live_at(work, version, only_if_unset=False, now=now)
+    return version
+
+
+@dataclass(frozen=True)
+class Uploader:
+    """A tus client of one tenant, as plain as the protocol."""
+
+    client: TestClient
+    tenant: Tenant
+
+    def create(
+        self, content: bytes, *, adapter: str = "pirate", filename: str = WEIGHTS, **changes: str
+    ) -> httpx2.Response:
+        metadata = {"adapter": adapter, "filename": filename, "sha256": hashlib.sha256(content).hexdigest()} | changes
+        return self.client.post(
+            "/v1/uploads",
+            headers={
+                **self.tenant.auth,
+                **TUS,
+                "upload-length": str(len(content)),
+                "upload-metadata": encode_metadata(metadata),
+            },
+        )
+
+    def append(self, location: str, offset: int, content: bytes, **headers: str) -> httpx2.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = {**self.tenant.auth, **TUS, **SLICE, "upload-offset": str(offset), **named}
+        return self.client.patch(location, content=content, headers=sent)
+
+    def offset(self, location: str) -> int:
+        response = self.client.head(location, headers={**self.tenant.auth, **TUS})
+        assert response.status_code == 200, response.text
+        return int(response.headers["upload-offset"])
+
+    def whole(self, content: bytes, *, filename: str = WEIGHTS, adapter: str = "pirate") -> str:
+        """Upload in one slice; returns the upload's id."""
+        location = self.create(content, adapter=adapter, filename=filename).headers["location"]
+        assert self.append(location, 0, content).status_code == 204
+        return location.rpartition("/")[2]
+
+    def seal(self, config: bytes, weights: bytes, *, adapter: str = "pirate", **fields: Any) -> httpx2.Response:
+        uploads = {
+            CONFIG: self.whole(config, filename=CONFIG, adapter=adapter),
+            WEIGHTS: self.whole(weights, filename=WEIGHTS, adapter=adapter),
+        }
+        return self.seal_uploads(uploads, adapter=adapter, **fields)
+
+    def seal_uploads(self, uploads: Mapping[str, str], *, adapter: str = "pirate", **fields: Any) -> httpx2.Response:
+        return self.client.post(
+            f"/v1/adapters/{adapter}/versions", json={"files": dict(uploads), **fields}, headers=self.tenant.auth
+        )
+
+
+def encode_metadata(metadata: Mapping[str, str]) -> str:
+    return ",".join(f"{name} {base64.b64encode(value.encode()).decode()}" for name, value in metadata.items())
+
+
+def checksum(algorithm: str, content: bytes) -> str:
+    return f"{algorithm} {base64.b64encode(hashlib.new(algorithm, content).digest()).decode()}"
