@@ -19,7 +19,7 @@ export default defineConfig([
   {
     files: ["e2e/*.mjs"],
     languageOptions: {
-      globals: { process: "readonly", console: "readonly", window: "readonly", document: "readonly" },
+      globals: { process: "readonly", console: "readonly", URL: "readonly", window: "readonly", document: "readonly" },
     },
   },
 ]);

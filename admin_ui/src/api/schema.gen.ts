@@ -13,6 +13,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
+        /**
+         * Bootstrap
+         * @description Sign in with the one-time owner link.
+         */
         post: operations["bootstrap"];
         delete?: never;
         options?: never;
@@ -27,6 +31,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
+        /**
+         * Get Session
+         * @description Who is signed in; 401 when nobody is.
+         */
         get: operations["get_session"];
         put?: never;
         post?: never;
@@ -45,6 +53,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
+        /**
+         * Logout
+         * @description End the session.
+         */
         post: operations["logout"];
         delete?: never;
         options?: never;
@@ -59,7 +71,28 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
+        /**
+         * Get Overview
+         * @description Live figures; the engine's part is empty while no engine answers.
+         */
         get: operations["get_overview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List Adapters */
+        get: operations["list_adapters"];
         put?: never;
         post?: never;
         delete?: never;
@@ -75,8 +108,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
+        /** List Tenants */
         get: operations["list_tenants"];
         put?: never;
+        /** Create Tenant */
         post: operations["create_tenant"];
         delete?: never;
         options?: never;
@@ -91,8 +126,13 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
+        /** List Keys */
         get: operations["list_keys"];
         put?: never;
+        /**
+         * Create Key
+         * @description Create a key and return its secret, once.
+         */
         post: operations["create_key"];
         delete?: never;
         options?: never;
@@ -109,6 +149,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
+        /**
+         * Revoke Key
+         * @description The key stops working at once in this process, within five seconds in others.
+         */
         post: operations["revoke_key"];
         delete?: never;
         options?: never;
@@ -116,14 +160,32 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/v1/tenants/{slug}/adapters": {
+    "/livez": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        get: operations["list_adapters"];
+        /** Livez */
+        get: operations["livez"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/readyz": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Readyz */
+        get: operations["readyz"];
         put?: never;
         post?: never;
         delete?: never;
@@ -136,141 +198,356 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        Error: {
-            error: {
-                message: string;
-                type: string;
-                param: string | null;
-                code: string;
-            };
-            request_id: string;
-        };
-        BootstrapRequest: {
-            token: string;
-        };
-        Session: {
-            role: string;
-            csrf_token: string;
-        };
-        TenantBytes: {
-            tenant: string;
-            bytes: number;
-        };
-        Ledger: {
-            name: string;
-            unit: string;
-            capacity: number;
-            used: number;
-            reserved: number;
-            in_flight: number;
-            cached: number;
-            free: number;
-            fragmentation: number;
-            by_tenant: components["schemas"]["TenantBytes"][];
-        };
-        ResidentAdapter: {
-            tenant: string;
-            adapter: string;
-            digest: string;
-            state: string;
-            bytes: number;
-            requests: number;
-        };
-        EngineOverview: {
-            /** @enum {string} */
-            state: "ready" | "starting" | "unavailable";
-            model: string;
-            device: string | null;
-            dtype: string | null;
-            max_model_len: number | null;
-            uptime_s: number;
-            running: number;
-            waiting: number;
-            tokens_per_second: number;
-            prompt_tokens_total: number;
-            generated_tokens_total: number;
-            steps_total: number;
-            kv: components["schemas"]["Ledger"] | null;
-            arena: components["schemas"]["Ledger"] | null;
-            adapters: components["schemas"]["ResidentAdapter"][];
-        };
-        Overview: {
-            engine: components["schemas"]["EngineOverview"];
-            tenants: number;
-            adapters_ready: number;
-            jobs_open: number;
-        };
-        Tenant: {
-            id: string;
-            slug: string;
-            display_name: string | null;
-            status: string;
-            created_at: number;
-            adapters: number;
-            keys: number;
-        };
-        TenantCreate: {
-            slug: string;
-            display_name?: string | null;
-        };
-        Key: {
-            id: string;
-            name: string;
-            hint: string;
-            public_id: string;
-            status: string;
-            created_at: number;
-            expires_at: number | null;
-            revoked_at: number | null;
-            last_used_at: number | null;
-        };
-        KeyCreate: {
-            name: string;
-        };
-        KeyWithSecret: components["schemas"]["Key"] & {
-            secret: string;
-        };
-        Version: {
-            id: string;
-            adapter: string;
-            number: number;
-            /** @enum {string} */
-            state: "validating" | "ready" | "rejected" | "failed_internal";
-            digest: string | null;
-            rank: number | null;
-            bytes: number | null;
-            serving_bytes: number | null;
-            target_modules: string[];
-            reject_code: string | null;
-            reject_detail: string | null;
-            warnings: string[];
-            created_at: number;
-            ready_at: number | null;
-        };
+        /**
+         * Adapter
+         * @description An adapter with its versions, newest first; `aliases` maps an alias to a version's number.
+         */
         Adapter: {
+            /** Id */
             id: string;
+            /** Name */
             name: string;
+            /** Description */
             description: string | null;
+            /** Created At */
             created_at: number;
+            /** Aliases */
             aliases: {
                 [key: string]: number;
             };
+            /** Versions */
             versions: components["schemas"]["Version"][];
         };
-        TenantList: {
-            /** @constant */
+        /** AdapterList */
+        AdapterList: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
             object: "list";
-            data: components["schemas"]["Tenant"][];
+            /** Data */
+            data: components["schemas"]["Adapter"][];
         };
+        /** BootstrapRequest */
+        BootstrapRequest: {
+            /** Token */
+            token: string;
+        };
+        /** EngineOverview */
+        EngineOverview: {
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "ready" | "starting" | "unavailable";
+            /** Model */
+            model: string;
+            /** Device */
+            device?: string | null;
+            /** Dtype */
+            dtype?: string | null;
+            /** Max Model Len */
+            max_model_len?: number | null;
+            /**
+             * Uptime S
+             * @default 0
+             */
+            uptime_s: number;
+            /**
+             * Running
+             * @default 0
+             */
+            running: number;
+            /**
+             * Waiting
+             * @default 0
+             */
+            waiting: number;
+            /**
+             * Tokens Per Second
+             * @default 0
+             */
+            tokens_per_second: number;
+            /**
+             * Prompt Tokens Total
+             * @default 0
+             */
+            prompt_tokens_total: number;
+            /**
+             * Generated Tokens Total
+             * @default 0
+             */
+            generated_tokens_total: number;
+            /**
+             * Steps Total
+             * @default 0
+             */
+            steps_total: number;
+            kv?: components["schemas"]["Ledger"] | null;
+            arena?: components["schemas"]["Ledger"] | null;
+            /**
+             * Adapters
+             * @default []
+             */
+            adapters: components["schemas"]["ResidentAdapter"][];
+        };
+        /**
+         * Error
+         * @description The body of every answer with a status of 400 or more.
+         */
+        Error: {
+            error: components["schemas"]["ErrorDetail"];
+            /** Request Id */
+            request_id: string;
+        };
+        /** ErrorDetail */
+        ErrorDetail: {
+            /** Message */
+            message: string;
+            /** Type */
+            type: string;
+            /** Param */
+            param: string | null;
+            /** Code */
+            code: string;
+        };
+        /**
+         * Key
+         * @description A key without its secret; `hint` is the secret's last four characters.
+         */
+        Key: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Hint */
+            hint: string;
+            /** Public Id */
+            public_id: string;
+            /** Status */
+            status: string;
+            /** Created At */
+            created_at: number;
+            /** Expires At */
+            expires_at: number | null;
+            /** Revoked At */
+            revoked_at: number | null;
+            /** Last Used At */
+            last_used_at: number | null;
+        };
+        /** KeyCreate */
+        KeyCreate: {
+            /** Name */
+            name: string;
+        };
+        /** KeyList */
         KeyList: {
-            /** @constant */
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
             object: "list";
+            /** Data */
             data: components["schemas"]["Key"][];
         };
-        AdapterList: {
-            /** @constant */
+        /**
+         * KeyWithSecret
+         * @description The only answer that ever holds the secret.
+         */
+        KeyWithSecret: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Hint */
+            hint: string;
+            /** Public Id */
+            public_id: string;
+            /** Status */
+            status: string;
+            /** Created At */
+            created_at: number;
+            /** Expires At */
+            expires_at: number | null;
+            /** Revoked At */
+            revoked_at: number | null;
+            /** Last Used At */
+            last_used_at: number | null;
+            /** Secret */
+            secret: string;
+        };
+        /**
+         * Ledger
+         * @description One pool: capacity = used + reserved + in_flight + cached + free.
+         */
+        Ledger: {
+            /** Name */
+            name: string;
+            /**
+             * Unit
+             * @default bytes
+             * @constant
+             */
+            unit: "bytes";
+            /** Capacity */
+            capacity: number;
+            /** Used */
+            used: number;
+            /** Reserved */
+            reserved: number;
+            /** In Flight */
+            in_flight: number;
+            /** Cached */
+            cached: number;
+            /** Free */
+            free: number;
+            /** Fragmentation */
+            fragmentation: number;
+            /** By Tenant */
+            by_tenant: components["schemas"]["TenantBytes"][];
+        };
+        /** Live */
+        Live: {
+            /**
+             * Status
+             * @default live
+             * @constant
+             */
+            status: "live";
+        };
+        /** Overview */
+        Overview: {
+            engine: components["schemas"]["EngineOverview"];
+            /** Tenants */
+            tenants: number;
+            /** Adapters Ready */
+            adapters_ready: number;
+            /** Jobs Open */
+            jobs_open: number;
+        };
+        /**
+         * Ready
+         * @description `reasons` is empty when ready.
+         */
+        Ready: {
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "ready" | "unavailable";
+            /** Reasons */
+            reasons: ("db_unavailable" | "engine_unavailable")[];
+        };
+        /** ResidentAdapter */
+        ResidentAdapter: {
+            /** Tenant */
+            tenant: string;
+            /** Adapter */
+            adapter: string;
+            /** Digest */
+            digest: string;
+            /** State */
+            state: string;
+            /** Bytes */
+            bytes: number;
+            /** Requests */
+            requests: number;
+        };
+        /** Session */
+        Session: {
+            /**
+             * Role
+             * @constant
+             */
+            role: "owner";
+            /** Csrf Token */
+            csrf_token: string;
+        };
+        /** Tenant */
+        Tenant: {
+            /** Id */
+            id: string;
+            /** Slug */
+            slug: string;
+            /** Display Name */
+            display_name: string;
+            /** Status */
+            status: string;
+            /** Created At */
+            created_at: number;
+            /** Adapters */
+            adapters: number;
+            /** Keys */
+            keys: number;
+        };
+        /** TenantBytes */
+        TenantBytes: {
+            /** Tenant */
+            tenant: string;
+            /** Bytes */
+            bytes: number;
+        };
+        /** TenantCreate */
+        TenantCreate: {
+            /**
+             * Slug
+             * @description 3 to 40 of a-z 0-9 -, never changed later
+             */
+            slug: string;
+            /** Display Name */
+            display_name?: string | null;
+        };
+        /** TenantList */
+        TenantList: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
             object: "list";
-            data: components["schemas"]["Adapter"][];
+            /** Data */
+            data: components["schemas"]["Tenant"][];
+        };
+        /**
+         * Version
+         * @description One immutable content of an adapter; `adapter` is the adapter's name.
+         */
+        Version: {
+            /** Id */
+            id: string;
+            /** Adapter */
+            adapter: string;
+            /** Number */
+            number: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "validating" | "ready" | "rejected" | "failed_internal";
+            /** Description */
+            description: string | null;
+            /** Digest */
+            digest: string | null;
+            /** Rank */
+            rank: number | null;
+            /** Bytes */
+            bytes: number | null;
+            /** Serving Bytes */
+            serving_bytes: number | null;
+            /** Target Modules */
+            target_modules: string[];
+            /** Reject Code */
+            reject_code: string | null;
+            /** Reject Detail */
+            reject_detail: string | null;
+            /** Warnings */
+            warnings: string[];
+            /** Created At */
+            created_at: number;
+            /** Ready At */
+            ready_at: number | null;
         };
     };
     responses: never;
@@ -294,7 +571,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description ok */
+            /** @description Successful Response */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -303,7 +580,7 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
-            /** @description error */
+            /** @description Every refusal and failure */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -323,7 +600,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description ok */
+            /** @description Successful Response */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -332,7 +609,7 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
-            /** @description error */
+            /** @description Every refusal and failure */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -352,14 +629,14 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description ok */
+            /** @description Successful Response */
             204: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description error */
+            /** @description Every refusal and failure */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -379,7 +656,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description ok */
+            /** @description Successful Response */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -388,7 +665,38 @@ export interface operations {
                     "application/json": components["schemas"]["Overview"];
                 };
             };
-            /** @description error */
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_adapters: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AdapterList"];
+                };
+            };
+            /** @description Every refusal and failure */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -408,7 +716,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description ok */
+            /** @description Successful Response */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -417,7 +725,7 @@ export interface operations {
                     "application/json": components["schemas"]["TenantList"];
                 };
             };
-            /** @description error */
+            /** @description Every refusal and failure */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -441,7 +749,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description ok */
+            /** @description Successful Response */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -450,7 +758,7 @@ export interface operations {
                     "application/json": components["schemas"]["Tenant"];
                 };
             };
-            /** @description error */
+            /** @description Every refusal and failure */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -472,7 +780,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description ok */
+            /** @description Successful Response */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -481,7 +789,7 @@ export interface operations {
                     "application/json": components["schemas"]["KeyList"];
                 };
             };
-            /** @description error */
+            /** @description Every refusal and failure */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -507,7 +815,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description ok */
+            /** @description Successful Response */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -516,7 +824,7 @@ export interface operations {
                     "application/json": components["schemas"]["KeyWithSecret"];
                 };
             };
-            /** @description error */
+            /** @description Every refusal and failure */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -538,7 +846,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description ok */
+            /** @description Successful Response */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -547,7 +855,7 @@ export interface operations {
                     "application/json": components["schemas"]["Key"];
                 };
             };
-            /** @description error */
+            /** @description Every refusal and failure */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -558,27 +866,63 @@ export interface operations {
             };
         };
     };
-    list_adapters: {
+    livez: {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                slug: string;
-            };
+            path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description ok */
+            /** @description Successful Response */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AdapterList"];
+                    "application/json": components["schemas"]["Live"];
                 };
             };
-            /** @description error */
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    readyz: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ready"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ready"];
+                };
+            };
+            /** @description Every refusal and failure */
             default: {
                 headers: {
                     [name: string]: unknown;

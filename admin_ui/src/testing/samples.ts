@@ -58,7 +58,7 @@ export function overview(engine: Partial<Overview["engine"]> = {}): Overview {
 }
 
 export function tenant(slug: string): Tenant {
-  return { id: slug, slug, display_name: "", status: "active", created_at: 1_700_000_000, adapters: 1, keys: 1 };
+  return { id: slug, slug, display_name: slug, status: "active", created_at: 1_700_000_000, adapters: 1, keys: 1 };
 }
 
 export function version(adapter: string, number: number, fields: Partial<Version> = {}): Version {
@@ -67,6 +67,7 @@ export function version(adapter: string, number: number, fields: Partial<Version
     adapter,
     number,
     state: "ready",
+    description: null,
     digest: "cd".repeat(32),
     rank: 8,
     bytes: 2_461_832,

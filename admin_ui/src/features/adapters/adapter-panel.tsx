@@ -79,7 +79,7 @@ function Aliases({ aliases }: { aliases: Adapter["aliases"] }) {
 }
 
 function VersionRows({ version, live }: { version: Version; live: boolean }) {
-  const hasNotes = version.reject_code !== null || version.warnings.length > 0;
+  const hasNotes = version.description !== null || version.reject_code !== null || version.warnings.length > 0;
   return (
     <Fragment>
       <Table.Tr style={hasNotes ? { borderBottom: "none" } : undefined}>
@@ -138,6 +138,11 @@ function Modules({ names }: { names: readonly string[] }) {
 function Notes({ version }: { version: Version }) {
   return (
     <Stack gap={6} className="notes">
+      {version.description !== null && (
+        <Text fz="sm" c="dimmed">
+          {version.description}
+        </Text>
+      )}
       {version.reject_code !== null && (
         <Alert
           color={version.state === "rejected" ? "red" : "orange"}

@@ -8,9 +8,16 @@ import { grouped, percent } from "@/format/numbers";
 
 import { LEDGER_STATES, sumOfStates } from "./ledger-states";
 
+interface LedgerPanelProps {
+  title: string;
+  testId: string;
+  /** Absent until the engine is ready. */
+  ledger: Ledger | null | undefined;
+}
+
 /** One pool: a bar of its five states, the exact figures beneath, their sum, and who holds what. */
-export function LedgerPanel({ title, testId, ledger }: { title: string; testId: string; ledger: Ledger | null }) {
-  if (ledger === null) {
+export function LedgerPanel({ title, testId, ledger }: LedgerPanelProps) {
+  if (!ledger) {
     return (
       <Panel title={title} testId={testId}>
         <Empty title="No figures yet">

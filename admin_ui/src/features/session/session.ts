@@ -34,6 +34,9 @@ export function useSignOut() {
 
 export type BootstrapOutcome = { kind: "signed-in"; session: Session } | { kind: "refused" } | { kind: "failed"; message: string };
 
+/** What a token that is used, expired, mistyped or no longer asked for is answered with. */
+const SPENT = new Set([400, 401, 404, 409, 410]);
+
 /** Exchanges the one-time owner token for a session; a refusal is an outcome here, not an error. */
 export async function bootstrap(token: string): Promise<BootstrapOutcome> {
   try {
@@ -41,6 +44,6 @@ export async function bootstrap(token: string): Promise<BootstrapOutcome> {
     return data ? { kind: "signed-in", session: data } : { kind: "refused" };
   } catch (error) {
     const { status, message } = asApiError(error);
-    return status >= 400 && status < 500 && status !== 429 ? { kind: "refused" } : { kind: "failed", message };
+    return SPENT.has(status) ? { kind: "refused" } : { kind: "failed", message };
   }
 }
