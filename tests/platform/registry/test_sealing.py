@@ -1,0 +1,145 @@
+"""Complete uploads become a version; the same content does not become two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import func, select
+
+from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.db.tables import Adapter, AdapterVersion, Job
+from lorikeet_platform.registry.names import is_adapter_name
+from tests.support.platform_parts import CONFIG, WEIGHTS, FakeClock, Tenant, Uploader, a_version
+
+ONE, TWO = b'{"r": 4}', b"weights"
+
+
+def counts(context: PlatformContext) -> tuple[int, ...]:
+    with context.db.read() as work:
+        return tuple(work.scalar(select(func.count()).select_from(t)) or 0 for t in (Adapter, AdapterVersion, Job))
+
+
+def error(response: Any) -> tuple[int, str, str | None]:
+    body = response.json()["error"]
+    return response.status_code, body["code"], body["param"]
+
+
+def test_sealing_makes_adapter_version_and_job_at_once(context: PlatformContext, uploader: Uploader) -> None:
+    response = uploader.seal(ONE, TWO, description="talks like a pirate")
+    version = response.json()
+    assert response.status_code == 202
+    assert (version["adapter"], version["number"], version["state"]) == ("pirate", 1, "validating")
+    assert (version["bytes"], version["digest"], version["description"]) == (15, None, "talks like a pirate")
+    assert counts(context) == (1, 1, 1)
+    shown = uploader.client.get("/v1/adapters/pirate", headers=uploader.tenant.auth).json()
+    assert (shown["aliases"], shown["versions"]) == ({}, [version])
+
+
+def test_the_same_content_leads_to_the_same_version(context: PlatformContext, uploader: Uploader) -> None:
+    first = uploader.seal(ONE, TWO)
+    again = uploader.seal(ONE, TWO)
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert counts(context) == (1, 1, 1)
+    assert len(list(context.store.list("uploads/"))) == 2  # those of the first; the second's are deleted
+
+
+def test_a_seal_sent_again_gets_the_first_answer(uploader: Uploader) -> None:
+    uploads = {CONFIG: uploader.whole(ONE, filename=CONFIG), WEIGHTS: uploader.whole(TWO)}
+    first, again = uploader.seal_uploads(uploads), uploader.seal_uploads(uploads)
+    assert (first.status_code, again.status_code) == (202, 200)
+    assert first.json() == again.json()
+
+
+def test_other_content_gets_the_next_number_and_the_same_content_elsewhere_its_own(uploader: Uploader) -> None:
+    assert uploader.seal(ONE, TWO).json()["number"] == 1
+    assert uploader.seal(ONE, TWO + b"!").json()["number"] == 2
+    assert uploader.seal(ONE, TWO, adapter="haiku").json()["number"] == 1
+
+
+def test_another_tenants_equal_content_is_its_own_version(api: TestClient, uploader: Uploader, orchard: Tenant) -> None:
+    ours = uploader.seal(ONE, TWO)
+    theirs = Uploader(api, orchard).seal(ONE, TWO)
+    assert theirs.status_code == 202
+    assert theirs.json()["id"] != ours.json()["id"]
+
+
+def test_an_incomplete_upload_cannot_be_sealed(context: PlatformContext, uploader: Uploader) -> None:
+    location = uploader.create(TWO).headers["location"]
+    uploads = {CONFIG: uploader.whole(ONE, filename=CONFIG), WEIGHTS: location.rpartition("/")[2]}
+    assert error(uploader.seal_uploads(uploads)) == (409, "upload_incomplete", f"files.{WEIGHTS}")
+    assert counts(context) == (0, 0, 0)
+
+
+def test_an_upload_belongs_to_one_version(uploader: Uploader) -> None:
+    weights = uploader.whole(TWO)
+    assert uploader.seal_uploads({CONFIG: uploader.whole(ONE, filename=CONFIG), WEIGHTS: weights}).status_code == 202
+    other = uploader.seal_uploads({CONFIG: uploader.whole(b"{}", filename=CONFIG), WEIGHTS: weights})
+    assert error(other) == (409, "upload_sealed", f"files.{WEIGHTS}")
+
+
+def test_an_upload_is_of_one_file_and_for_one_adapter(uploader: Uploader) -> None:
+    config, weights = uploader.whole(ONE, filename=CONFIG), uploader.whole(TWO)
+    swapped = uploader.seal_uploads({CONFIG: weights, WEIGHTS: config})
+    assert error(swapped) == (400, "invalid_value", f"files.{CONFIG}")
+    elsewhere = uploader.seal_uploads({CONFIG: config, WEIGHTS: weights}, adapter="haiku")
+    assert error(elsewhere) == (400, "invalid_value", f"files.{CONFIG}")
+
+
+def test_an_expired_upload_cannot_be_sealed(uploader: Uploader, clock: FakeClock) -> None:
+    uploads = {CONFIG: uploader.whole(ONE, filename=CONFIG), WEIGHTS: uploader.whole(TWO)}
+    clock.advance(25 * 3600)
+    assert uploader.seal_uploads(uploads).status_code == 404
+
+
+def test_another_tenants_uploads_are_missing_like_none(api: TestClient, uploader: Uploader, orchard: Tenant) -> None:
+    theirs = Uploader(api, orchard)
+    uploads = {CONFIG: theirs.whole(ONE, filename=CONFIG), WEIGHTS: theirs.whole(TWO)}
+    stolen = uploader.seal_uploads(uploads)
+    missing = uploader.seal_uploads(dict.fromkeys(uploads, "upl_" + "0" * 26))
+    assert error(stolen) == error(missing) == (404, "not_found", f"files.{CONFIG}")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({}, (400, "missing_parameter", "files")),
+        ({"files": {}}, (400, "missing_parameter", f"files.{CONFIG}")),
+        ({"files": {CONFIG: "a", WEIGHTS: "b", "x": "c"}}, (400, "unknown_parameter", "files.x")),
+        ({"files": {CONFIG: "a", WEIGHTS: "b"}, "alias": "best"}, (400, "invalid_value", "alias")),
+        ({"files": {CONFIG: 7, WEIGHTS: "b"}}, (400, "invalid_value", f"files.{CONFIG}")),
+        ({"files": {CONFIG: "a", WEIGHTS: "b"}, "wait": True}, (400, "unknown_parameter", "wait")),
+    ],
+)
+def test_a_body_that_is_not_exactly_right_is_refused_by_field(
+    api: TestClient, harbour: Tenant, body: object, expected: tuple[int, str, str]
+) -> None:
+    assert error(api.post("/v1/adapters/pirate/versions", json=body, headers=harbour.auth)) == expected
+
+
+def test_adapters_of_another_tenant_do_not_exist(
+    api: TestClient, context: PlatformContext, harbour: Tenant, orchard: Tenant
+) -> None:
+    with context.db.unit_of_work() as work:
+        a_version(work, harbour, name="pirate")
+    assert api.get("/v1/adapters", headers=orchard.auth).json() == {"object": "list", "data": []}
+    for path in ("/v1/adapters/{}", "/v1/adapters/{}/versions", "/v1/adapters/{}/versions/1"):
+        theirs = api.get(path.format("pirate"), headers=orchard.auth)
+        missing = api.get(path.format("nobody"), headers=orchard.auth)
+        assert theirs.status_code == missing.status_code == 404
+        assert theirs.json()["error"] == {
+            **missing.json()["error"],
+            "message": missing.json()["error"]["message"].replace("nobody", "pirate"),
+        }
+        assert api.get(path.format("pirate"), headers=harbour.auth).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["a", "a1", "pirate-talk", "v1.2_x", "a" * 64])
+def test_names_that_may_be_given(name: str) -> None:
+    assert is_adapter_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a-", ".a", "A", "a/b", "a@b", "a:1", "a..b", "a" * 65, "é", "a b", "a\n"])
+def test_names_that_may_not(name: str) -> None:
+    assert not is_adapter_name(name)

@@ -1,0 +1,92 @@
+"""Versions change state by compare and set; an ended version never changes."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+
+from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.db.tables import AdapterVersion, Table
+from lorikeet_platform.registry.states import TRANSITIONS, IllegalTransition, State, StateMoved, transition
+from tests.support.platform_parts import FakeClock, Tenant, a_tenant, a_version, make_context
+
+VALUES: dict[State, dict[str, object]] = {
+    "validating": {},
+    "ready": {"digest": "d" * 64, "ready_at": 1},
+    "rejected": {"reject_code": "config_invalid"},
+    "failed_internal": {},
+}
+
+
+def test_of_two_verdicts_on_one_version_the_second_is_told(context: PlatformContext, harbour: Tenant) -> None:
+    with context.db.unit_of_work() as work:
+        version = a_version(work, harbour, name="pirate", state="validating")
+    with context.db.unit_of_work() as work:
+        mine = work.get_one(AdapterVersion, (harbour.id, version.id))
+        transition(work, mine, "ready", **VALUES["ready"])
+        assert (mine.state, mine.state_rev) == ("ready", 1)
+    with context.db.unit_of_work() as work, pytest.raises(StateMoved):
+        transition(work, version, "rejected", **VALUES["rejected"])
+
+
+class VersionStates(RuleBasedStateMachine):
+    """Workers read a version and later write a verdict; the first verdict stands, the rest change nothing."""
+
+    reads = Bundle("reads")
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.db = Database(f"sqlite:///{Path(self.folder.name) / 'lorikeet.db'}")
+        Table.metadata.create_all(self.db.engine)
+        context = make_context(Path(self.folder.name), self.db, FakeClock())
+        with self.db.unit_of_work() as work:
+            version = a_version(work, a_tenant(context, "harbour"), name="pirate", state="validating")
+        self.key = (version.tenant_id, version.id)
+        self.state: State = "validating"
+        self.rev = 0
+
+    @rule(target=reads)
+    def read(self) -> AdapterVersion:
+        with self.db.read() as work:
+            return work.get_one(AdapterVersion, self.key)
+
+    @rule(version=consumes(reads), after=st.sampled_from(list(VALUES)))
+    def write(self, version: AdapterVersion, after: State) -> None:
+        before: State = version.state  # type: ignore[assignment]
+        is_fresh = version.state_rev == self.rev
+        try:
+            with self.db.unit_of_work() as work:
+                transition(work, work.merge(version, load=False), after, **VALUES[after])
+        except IllegalTransition:
+            assert after not in TRANSITIONS[before]
+        except StateMoved:
+            assert not is_fresh
+        else:
+            assert is_fresh
+            self.state, self.rev = after, self.rev + 1
+
+    @invariant()
+    def the_row_is_what_the_accepted_writes_made_it(self) -> None:
+        row = self.read_row()
+        assert (row.state, row.state_rev) == (self.state, self.rev)
+        assert self.rev <= 1
+
+    def read_row(self) -> AdapterVersion:
+        with self.db.read() as work:
+            return work.get_one(AdapterVersion, self.key)
+
+    def teardown(self) -> None:
+        if hasattr(self, "db"):
+            self.db.close()
+            self.folder.cleanup()
+
+
+TestVersionStates = VersionStates.TestCase
+TestVersionStates.settings = settings(max_examples=8, stateful_step_count=10, deadline=None)
