@@ -90,8 +90,8 @@ export function apiKey(name: string, fields: Partial<ApiKey> = {}): ApiKey {
   return {
     id: `key-${name}`,
     name,
-    hint: "lk_7f3a…Q2x9",
-    public_id: "7f3a",
+    hint: "Q2x9",
+    public_id: "7f3a00bc12De",
     status: "active",
     created_at: 1_700_000_000,
     expires_at: null,

@@ -9,6 +9,7 @@ import { counted } from "@/format/numbers";
 import { dateTime } from "@/format/time";
 
 import { CreateKey } from "./create-key";
+import { maskedKey } from "./key-shape";
 import { RevokeKey } from "./revoke-key";
 import { useKeys } from "./use-keys";
 
@@ -61,7 +62,7 @@ function KeyTable({ slug, keys }: { slug: string; keys: readonly ApiKey[] }) {
             <Table.Tr key={key.id} data-testid={`key-row-${key.name}`}>
               <Table.Td fw={600}>{key.name}</Table.Td>
               <Table.Td ff="monospace" fz="xs">
-                {key.hint}
+                {maskedKey(key)}
               </Table.Td>
               <Table.Td>
                 <Badge color={key.status === "active" ? "green" : "gray"}>{key.status}</Badge>

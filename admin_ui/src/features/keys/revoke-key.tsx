@@ -6,6 +6,7 @@ import type { ApiKey } from "@/api/types";
 import { Dialog } from "@/components/dialog";
 import { toastDone } from "@/components/toasts";
 
+import { maskedKey } from "./key-shape";
 import { useRefreshKeys } from "./use-keys";
 
 export function RevokeKey({ slug, apiKey }: { slug: string; apiKey: ApiKey }) {
@@ -34,7 +35,7 @@ export function RevokeKey({ slug, apiKey }: { slug: string; apiKey: ApiKey }) {
       <Dialog opened={opened} onClose={close} title={`Revoke ${apiKey.name}?`}>
         <Stack gap="md">
           <Text fz="sm">
-            Whatever uses <code>{apiKey.hint}</code> is refused from then on. This can&apos;t be undone.
+            Whatever uses <code>{maskedKey(apiKey)}</code> is refused from then on. This can&apos;t be undone.
           </Text>
           <Group justify="flex-end" gap="xs">
             <Button variant="default" onClick={close} data-autofocus>
