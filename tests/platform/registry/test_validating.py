@@ -164,8 +164,8 @@ def test_live_moves_only_on_request(
 def test_other_files_of_the_same_adapter_share_one_image_and_say_so(
     context: PlatformContext, runner: JobRunner, uploader: Uploader, tmp_path: Path
 ) -> None:
-    for number, changes in enumerate([{}, {"inference_mode": True}]):
-        content = write_files(tmp_path / str(number), **changes)
+    for number, inference_mode in enumerate([False, True]):
+        content = write_files(tmp_path / str(number), inference_mode=inference_mode)
         uploader.seal(content.config.read_bytes(), content.weights.read_bytes())
         run_next(context, runner)
     first, second = shown(uploader, 1), shown(uploader, 2)

@@ -1,0 +1,194 @@
+"""The jobs table is the truth: leases, fencing, retries, and the sweeper that wakes what a broker lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from sqlalchemy.orm import Session
+
+from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.db.tables import Job
+from lorikeet_platform.jobs import queue
+from lorikeet_platform.jobs.queue import LeasedJob, LeaseLost
+from lorikeet_platform.jobs.runner import JobRunner, Write
+from lorikeet_platform.jobs.sweeper import Sweeper
+from tests.support.platform_parts import FakeClock, Tenant, a_version
+
+
+@dataclass
+class ScriptedHandler:
+    """Remembers calls; `step` runs inside `perform`."""
+
+    step: Callable[[], None] = lambda: None
+    calls: list[str] = field(default_factory=list)
+
+    def perform(self, job: LeasedJob) -> Write:
+        self.calls.append(f"perform {job.attempt}")
+        self.step()
+        return lambda _work: self.calls.append("write")
+
+    def give_up(self, _work: Session, _job: LeasedJob) -> None:
+        self.calls.append("give up")
+
+    def clean_up(self, _job: LeasedJob) -> None:
+        self.calls.append("clean up")
+
+
+@pytest.fixture
+def job_id(context: PlatformContext, harbour: Tenant) -> str:
+    with context.db.unit_of_work() as work:
+        version = a_version(work, harbour, name="pirate", state="validating")
+        return queue.enqueue_validation(work, tenant_id=harbour.id, version_id=version.id, now=context.clock()).id
+
+
+@pytest.fixture
+def handler() -> ScriptedHandler:
+    return ScriptedHandler()
+
+
+@pytest.fixture
+def runner(context: PlatformContext, handler: ScriptedHandler, clock: FakeClock) -> JobRunner:
+    return JobRunner(context.db, {"validate": handler}, clock=clock)
+
+
+def row(context: PlatformContext, tenant: Tenant, job_id: str) -> Job:
+    with context.db.read() as work:
+        return work.get_one(Job, (tenant.id, job_id))
+
+
+def lease(context: PlatformContext, job_id: str) -> LeasedJob | None:
+    with context.db.unit_of_work() as work:
+        return queue.lease(work, job_id, context.clock())
+
+
+def test_a_job_runs_once_however_many_messages_arrive(
+    runner: JobRunner, handler: ScriptedHandler, job_id: str, context: PlatformContext, harbour: Tenant
+) -> None:
+    assert [runner.run(job_id) for _ in range(3)] == [True, False, False]
+    assert handler.calls == ["perform 1", "write", "clean up"]
+    assert row(context, harbour, job_id).state == "done"
+
+
+def test_a_message_for_a_job_that_never_was_does_nothing(runner: JobRunner, handler: ScriptedHandler) -> None:
+    assert not runner.run("job_unknown")
+    assert handler.calls == []
+
+
+def test_a_leased_job_is_free_again_when_its_worker_died(
+    context: PlatformContext, job_id: str, clock: FakeClock
+) -> None:
+    first = lease(context, job_id)
+    assert first is not None
+    assert lease(context, job_id) is None
+    clock.advance(46)
+    second = lease(context, job_id)
+    assert second is not None
+    assert (first.attempt, second.attempt) == (1, 2)
+
+
+def test_a_worker_that_lost_its_lease_cannot_write(
+    runner: JobRunner,
+    handler: ScriptedHandler,
+    context: PlatformContext,
+    job_id: str,
+    clock: FakeClock,
+    harbour: Tenant,
+) -> None:
+    def sleep_too_long() -> None:
+        clock.advance(46)
+        assert lease(context, job_id) is not None
+
+    handler.step = sleep_too_long
+    assert not runner.run(job_id)
+    assert handler.calls == ["perform 1"]
+    assert row(context, harbour, job_id).state == "leased"
+
+
+def test_a_lease_is_extended_by_its_holder_only(context: PlatformContext, job_id: str, clock: FakeClock) -> None:
+    first = lease(context, job_id)
+    assert first is not None
+    clock.advance(44)
+    with context.db.unit_of_work() as work:
+        queue.extend(work, first, clock.now)
+    clock.advance(44)
+    assert lease(context, job_id) is None
+    clock.advance(2)
+    assert lease(context, job_id) is not None
+    with context.db.unit_of_work() as work, pytest.raises(LeaseLost):
+        queue.extend(work, first, clock.now)
+
+
+def test_a_failure_is_tried_again_later_and_keeps_no_text(
+    runner: JobRunner,
+    handler: ScriptedHandler,
+    context: PlatformContext,
+    job_id: str,
+    clock: FakeClock,
+    harbour: Tenant,
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("content of a file")
+
+    handler.step = fail
+    assert not runner.run(job_id)
+    failed = row(context, harbour, job_id)
+    assert (failed.state, failed.last_error) == ("queued", "RuntimeError")
+    assert not runner.run(job_id)
+    handler.step = lambda: None
+    clock.advance(3)
+    assert runner.run(job_id)
+    assert handler.calls == ["perform 1", "perform 2", "write", "clean up"]
+
+
+def test_a_job_that_kills_its_workers_is_given_up(
+    runner: JobRunner,
+    handler: ScriptedHandler,
+    context: PlatformContext,
+    job_id: str,
+    clock: FakeClock,
+    harbour: Tenant,
+) -> None:
+    for _ in range(5):
+        assert lease(context, job_id) is not None
+        clock.advance(46)
+    assert runner.run(job_id)
+    assert handler.calls == ["give up", "clean up"]
+    assert row(context, harbour, job_id).state == "failed"
+
+
+def test_the_sweeper_wakes_what_is_due_and_not_at_every_round(
+    context: PlatformContext, job_id: str, clock: FakeClock
+) -> None:
+    woken: list[str] = []
+    sweeper = Sweeper(context.db, woken.append, is_only_worker=False, clock=clock)
+    assert sweeper.sweep() == 0  # the sealing request woke a worker just now
+    clock.advance(16)
+    assert (sweeper.sweep(), sweeper.sweep()) == (1, 0)
+    clock.advance(16)
+    assert sweeper.sweep() == 1
+    assert woken == [job_id, job_id]
+    assert lease(context, job_id) is not None
+    clock.advance(16)
+    assert sweeper.sweep() == 0  # somebody works on it
+    clock.advance(46)
+    assert sweeper.sweep() == 1
+
+
+@pytest.mark.parametrize(("is_only_worker", "n_woken"), [(True, 1), (False, 0)])
+def test_after_a_start_the_only_worker_takes_up_what_its_predecessor_held(
+    context: PlatformContext, job_id: str, clock: FakeClock, is_only_worker: bool, n_woken: int
+) -> None:
+    assert lease(context, job_id) is not None
+    with context.db.unit_of_work() as work:
+        queue.wake_all(work, clock.now, break_leases=is_only_worker)
+    assert Sweeper(context.db, lambda _job_id: None, is_only_worker=is_only_worker, clock=clock).sweep() == n_woken
+
+
+def test_after_a_start_waiting_jobs_are_woken_at_once(context: PlatformContext, job_id: str) -> None:
+    woken: list[str] = []
+    sweeper = Sweeper(context.db, woken.append, is_only_worker=True)
+    sweeper.start()
+    sweeper.stop()
+    assert woken == [job_id]

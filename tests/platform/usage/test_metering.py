@@ -1,0 +1,90 @@
+"""One record per admitted request, settled exactly once."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import pytest
+from sqlalchemy import select
+
+from lorikeet_platform.auth.principal import Principal
+from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.db.tables import UsageRecord
+from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.ids import new_id
+from lorikeet_platform.registry.resolve import resolve_model
+from lorikeet_platform.usage.service import Outcome, Ticket
+from tests.support.platform_parts import BASE, Tenant, a_version
+
+
+@dataclass(frozen=True)
+class Counts:
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@pytest.fixture
+def principal(context: PlatformContext, harbour: Tenant) -> Principal:
+    return context.authenticator.authenticate(harbour.auth["authorization"])
+
+
+def open_ticket(context: PlatformContext, principal: Principal, model: str = BASE) -> Ticket:
+    with context.db.read() as session:
+        resolved = resolve_model(session, principal.tenant_id, model, BASE)
+    return context.usage.open(
+        request_id=new_id("req"), principal=principal, resolved=resolved, route="/v1/completions", stream=False
+    )
+
+
+def records(context: PlatformContext) -> list[UsageRecord]:
+    with context.db.read() as session:
+        return list(session.scalars(select(UsageRecord)))
+
+
+def test_a_record_says_who_asked_for_which_version(
+    context: PlatformContext, principal: Principal, harbour: Tenant
+) -> None:
+    with context.db.unit_of_work() as work:
+        version = a_version(work, harbour, name="pirate")
+    open_ticket(context, principal, "pirate")
+    [record] = records(context)
+    assert (record.tenant_id, record.key_id, record.version_id) == (harbour.id, harbour.key_id, version.id)
+    assert (record.state, record.outcome, record.adapter_id) == ("open", None, version.adapter_id)
+
+
+def test_settling_twice_bills_once(context: PlatformContext, principal: Principal) -> None:
+    ticket = open_ticket(context, principal)
+    assert ticket.settle(Counts(10, 20), "ok")
+    assert not ticket.settle(Counts(99, 99), "server_error")
+    [record] = records(context)
+    assert (record.state, record.outcome) == ("settled", "ok")
+    assert (record.prompt_tokens, record.completion_tokens) == (10, 20)
+
+
+def test_of_many_settlers_at_once_one_wins(context: PlatformContext, principal: Principal) -> None:
+    ticket = open_ticket(context, principal)
+    wins: list[int] = []
+
+    def settle(n: int) -> None:
+        if ticket.settle(Counts(n, n), "ok"):
+            wins.append(n)
+
+    threads = [threading.Thread(target=settle, args=(n,)) for n in range(1, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [record.prompt_tokens for record in records(context)] == wins
+
+
+@pytest.mark.parametrize("outcome", ["ok", "client_cancelled", "server_error", "deadline", "revoked", "shed"])
+def test_every_outcome_can_be_written(context: PlatformContext, principal: Principal, outcome: Outcome) -> None:
+    assert open_ticket(context, principal).settle(Counts(0, 0), outcome)
+
+
+def test_what_cannot_be_metered_is_not_served(context: PlatformContext, principal: Principal) -> None:
+    with context.db.unit_of_work() as work:
+        work.connection().exec_driver_sql("ALTER TABLE usage_records RENAME TO gone")
+    with pytest.raises(PlatformError, match="metering_unavailable"):
+        open_ticket(context, principal)
