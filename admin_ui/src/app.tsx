@@ -3,7 +3,7 @@ import { Notifications } from "@mantine/notifications";
 import { QueryClientProvider, type QueryClient } from "@tanstack/react-query";
 import { Link, Route, Switch } from "wouter";
 
-import { Empty } from "@/components/empty";
+import { Empty } from "@/components/feedback/empty";
 import { OverviewPage } from "@/features/overview/overview-page";
 import { RequireSession } from "@/features/session/require-session";
 import { SignInPage } from "@/features/session/sign-in-page";

@@ -6,7 +6,7 @@ import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 
 import { createAppQueryClient } from "@/api/query-client";
-import { toastFailure } from "@/components/toasts";
+import { toastFailure } from "@/components/feedback/toasts";
 
 import { App } from "./app";
 

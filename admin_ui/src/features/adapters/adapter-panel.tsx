@@ -3,7 +3,7 @@ import { Fragment } from "react";
 
 import type { Adapter, Version } from "@/api/types";
 import { Digest } from "@/components/digest";
-import { TableScroll } from "@/components/table-scroll";
+import { TableScroll } from "@/components/layout/table-scroll";
 import { humanBytes } from "@/format/bytes";
 import { grouped } from "@/format/numbers";
 import { dateTime } from "@/format/time";

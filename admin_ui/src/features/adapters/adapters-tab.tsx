@@ -1,9 +1,9 @@
 import { Stack, Text } from "@mantine/core";
 
 import { Command } from "@/components/command";
-import { Empty } from "@/components/empty";
-import { Panel } from "@/components/panel";
-import { QueryState } from "@/components/query-state";
+import { Empty } from "@/components/feedback/empty";
+import { Panel } from "@/components/layout/panel";
+import { QueryState } from "@/components/feedback/query-state";
 
 import { AdapterPanel } from "./adapter-panel";
 import { useAdapters } from "./use-adapters";

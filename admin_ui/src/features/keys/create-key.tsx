@@ -5,7 +5,7 @@ import { useState } from "react";
 
 import { api } from "@/api/client";
 import { CopyControl } from "@/components/copy-control";
-import { Dialog } from "@/components/dialog";
+import { Dialog } from "@/components/layout/dialog";
 import { PlusIcon } from "@/components/icons";
 
 import { useRefreshKeys } from "./use-keys";

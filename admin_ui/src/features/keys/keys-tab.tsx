@@ -1,10 +1,10 @@
 import { Badge, Group, Stack, Table, Text, VisuallyHidden } from "@mantine/core";
 
 import type { ApiKey } from "@/api/types";
-import { Empty } from "@/components/empty";
-import { Panel } from "@/components/panel";
-import { QueryState } from "@/components/query-state";
-import { TableScroll } from "@/components/table-scroll";
+import { Empty } from "@/components/feedback/empty";
+import { Panel } from "@/components/layout/panel";
+import { QueryState } from "@/components/feedback/query-state";
+import { TableScroll } from "@/components/layout/table-scroll";
 import { counted } from "@/format/numbers";
 import { dateTime } from "@/format/time";
 

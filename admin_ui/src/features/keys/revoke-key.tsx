@@ -3,8 +3,8 @@ import { useDisclosure } from "@mantine/hooks";
 
 import { api } from "@/api/client";
 import type { ApiKey } from "@/api/types";
-import { Dialog } from "@/components/dialog";
-import { toastDone } from "@/components/toasts";
+import { Dialog } from "@/components/layout/dialog";
+import { toastDone } from "@/components/feedback/toasts";
 
 import { maskedKey } from "./key-shape";
 import { useRefreshKeys } from "./use-keys";

@@ -1,8 +1,8 @@
 import { Alert, Group, Progress, Stack, Table, Text } from "@mantine/core";
 
 import type { Ledger } from "@/api/types";
-import { Empty } from "@/components/empty";
-import { Panel } from "@/components/panel";
+import { Empty } from "@/components/feedback/empty";
+import { Panel } from "@/components/layout/panel";
 import { humanBytes } from "@/format/bytes";
 import { grouped, percent } from "@/format/numbers";
 

@@ -1,8 +1,8 @@
 import { Badge, SimpleGrid, Stack, Text } from "@mantine/core";
 
 import type { Engine, Overview } from "@/api/types";
-import { Page } from "@/components/page";
-import { QueryState } from "@/components/query-state";
+import { Page } from "@/components/layout/page";
+import { QueryState } from "@/components/feedback/query-state";
 import { grouped } from "@/format/numbers";
 import { duration } from "@/format/time";
 

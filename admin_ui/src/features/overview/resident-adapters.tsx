@@ -2,9 +2,9 @@ import { Badge, Table, Text } from "@mantine/core";
 
 import type { ResidentAdapter } from "@/api/types";
 import { Digest } from "@/components/digest";
-import { Empty } from "@/components/empty";
-import { Panel } from "@/components/panel";
-import { TableScroll } from "@/components/table-scroll";
+import { Empty } from "@/components/feedback/empty";
+import { Panel } from "@/components/layout/panel";
+import { TableScroll } from "@/components/layout/table-scroll";
 import { TenantLink } from "@/components/tenant-link";
 import { humanBytes } from "@/format/bytes";
 import { counted, grouped } from "@/format/numbers";

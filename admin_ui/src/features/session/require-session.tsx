@@ -2,8 +2,8 @@ import { Center, Container, Loader } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Redirect } from "wouter";
 
-import { FailureNotice } from "@/components/query-state";
-import { Shell } from "@/components/shell";
+import { FailureNotice } from "@/components/feedback/query-state";
+import { Shell } from "@/components/layout/shell";
 
 import { useSession, useSignOut } from "./session";
 

@@ -6,7 +6,7 @@ import { Redirect, useLocation, useSearchParams } from "wouter";
 
 import { setSession } from "@/api/query-client";
 import { Command } from "@/components/command";
-import { Brand, ColorSchemeSwitch } from "@/components/shell";
+import { Brand, ColorSchemeSwitch } from "@/components/layout/shell";
 
 import { bootstrap, useSession } from "./session";
 

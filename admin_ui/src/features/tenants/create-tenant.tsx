@@ -5,9 +5,9 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useLocation } from "wouter";
 
 import { api } from "@/api/client";
-import { Dialog } from "@/components/dialog";
+import { Dialog } from "@/components/layout/dialog";
 import { PlusIcon } from "@/components/icons";
-import { toastDone } from "@/components/toasts";
+import { toastDone } from "@/components/feedback/toasts";
 
 import { slugProblem } from "./slug";
 import { tenantsQuery } from "./use-tenants";

@@ -1,10 +1,10 @@
 import { Anchor, Group, Tabs, Text } from "@mantine/core";
 import { Link, useLocation } from "wouter";
 
-import { Empty } from "@/components/empty";
-import { Page } from "@/components/page";
-import { Panel } from "@/components/panel";
-import { QueryState } from "@/components/query-state";
+import { Empty } from "@/components/feedback/empty";
+import { Page } from "@/components/layout/page";
+import { Panel } from "@/components/layout/panel";
+import { QueryState } from "@/components/feedback/query-state";
 import { dateTime } from "@/format/time";
 import { AdaptersTab } from "@/features/adapters/adapters-tab";
 import { KeysTab } from "@/features/keys/keys-tab";

@@ -1,11 +1,11 @@
 import { Badge, Table, Text } from "@mantine/core";
 
 import type { Tenant } from "@/api/types";
-import { Empty } from "@/components/empty";
-import { Page } from "@/components/page";
-import { Panel } from "@/components/panel";
-import { QueryState } from "@/components/query-state";
-import { TableScroll } from "@/components/table-scroll";
+import { Empty } from "@/components/feedback/empty";
+import { Page } from "@/components/layout/page";
+import { Panel } from "@/components/layout/panel";
+import { QueryState } from "@/components/feedback/query-state";
+import { TableScroll } from "@/components/layout/table-scroll";
 import { TenantLink } from "@/components/tenant-link";
 import { counted, grouped } from "@/format/numbers";
 import { dateTime } from "@/format/time";

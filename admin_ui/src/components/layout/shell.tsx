@@ -15,7 +15,7 @@ import { Link, useLocation } from "wouter";
 
 import mark from "@/assets/lorikeet.svg";
 
-import { MoonIcon, OverviewIcon, SignOutIcon, SunIcon, TenantsIcon } from "./icons";
+import { MoonIcon, OverviewIcon, SignOutIcon, SunIcon, TenantsIcon } from "@/components/icons";
 
 export function ColorSchemeSwitch() {
   const { setColorScheme } = useMantineColorScheme();
