@@ -12,6 +12,9 @@ from enum import IntEnum
 
 import typer
 
+# Columns of a table that goes to another program, which wraps nothing.
+PIPE_WIDTH = 400
+
 
 class ExitCode(IntEnum):
     """Documented in the guide; scripts rely on them."""
@@ -53,12 +56,18 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
         return
     # Rich takes longer to import than most commands take to run.
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")  # an id cut short is of no use
     for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
-    Console(soft_wrap=True).print(table)
+        table.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    console.print(table)
 
 
 def day_and_time(unix_s: object) -> str:

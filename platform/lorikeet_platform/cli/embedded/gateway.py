@@ -6,8 +6,10 @@ On SIGTERM or SIGINT running answers get a few seconds, what is left is told so,
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Final
 
 import structlog
 import uvicorn
+from celery.exceptions import SecurityWarning
 from starlette.types import ASGIApp
 
 from lorikeet_adapters.store.local import LocalBlobStore
@@ -48,6 +51,7 @@ class ManagedServer(uvicorn.Server):
 def run_gateway(settings: Settings, *, model_dir: Path) -> None:
     """Serve until a signal comes; raises CommandFailed when a port is taken."""
     configure_logging()
+    quiet_celery()
     sockets = (api_listener(settings).open(), admin_listener(settings).open())
     asyncio.run(_serve(settings, model_dir, sockets))
 
@@ -67,16 +71,17 @@ async def _serve(settings: Settings, model_dir: Path, sockets: tuple[socket.sock
             table = load_model_spec(model_dir).module_table(settings.model_name)
             worker = build_worker(settings, celery=celery, db=db, store=store, table=table)
             await asyncio.to_thread(worker.start)
-        await _until_signal(servers, sockets, tenant_app.state.inference.service)
+        await _serve_until_signal(servers, sockets, tenant_app.state.inference.service, worker)
     finally:
-        if worker is not None:
-            await asyncio.to_thread(worker.stop)
         await client.stop()
         db.close()
 
 
-async def _until_signal(
-    servers: tuple[uvicorn.Server, ...], sockets: tuple[socket.socket, ...], inference: InferenceService
+async def _serve_until_signal(
+    servers: tuple[uvicorn.Server, ...],
+    sockets: tuple[socket.socket, ...],
+    inference: InferenceService,
+    worker: Worker | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -88,13 +93,22 @@ async def _until_signal(
     stopping = asyncio.ensure_future(stop.wait())
     log.info("listening", addresses=[":".join(map(str, bound.getsockname()[:2])) for bound in sockets])
     await asyncio.wait({stopping, *serving}, return_when=asyncio.FIRST_COMPLETED)
-    if stop.is_set():
-        log.info("draining")
-        await inference.drain(DRAIN_S)
     stopping.cancel()
+    log.info("draining")
+    # Side by side: each takes seconds, and the whole stop has few.
+    worker_stop = asyncio.ensure_future(asyncio.to_thread(worker.stop)) if worker is not None else None
+    await inference.drain(DRAIN_S)
     for server in servers:
         server.should_exit = True
     await asyncio.gather(*serving)
+    if worker_stop is not None:
+        await worker_stop
+
+
+def quiet_celery() -> None:
+    """Two warnings that mean nothing here: jobs carry an id as JSON, never pickles, and `memory://` has no host."""
+    warnings.filterwarnings("ignore", category=SecurityWarning)
+    logging.getLogger("kombu.connection").setLevel(logging.ERROR)
 
 
 def _server(app: ASGIApp, settings: Settings) -> ManagedServer:

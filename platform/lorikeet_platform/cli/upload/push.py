@@ -61,7 +61,7 @@ def _checked(path: Path) -> AdapterFolder:
     except AdapterRejected as error:
         # No adapter there at all is about this machine's files; everything else is about the adapter.
         code = ExitCode.LOCAL_FILES if error.code == "invalid_file_set" else ExitCode.REJECTED
-        raise CommandFailed(code, f"{path}: {error.code}: {error.message}") from None
+        raise CommandFailed(code, f"{error.code}: {error.message}") from None
     except OSError as error:
         raise CommandFailed(ExitCode.LOCAL_FILES, f"cannot read {error.filename or path}: {error.strerror}") from None
 
