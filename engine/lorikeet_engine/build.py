@@ -7,13 +7,13 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from lorikeet_adapters.manifest import GRAIN
 from lorikeet_adapters.source import AdapterSource
 from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.execution.memory_budget import MemoryBudget, available_memory, plan_memory
 from lorikeet_engine.execution.runner import ModelRunner, resolve_dtype, set_threads
 from lorikeet_engine.loop import EngineLoop
-from lorikeet_engine.lora.arena import GRAIN
 from lorikeet_engine.lora.loader import AdapterLoader
 from lorikeet_engine.memory.adapter_residency import AdapterResidency
 from lorikeet_engine.memory.kv_manager import KvManager

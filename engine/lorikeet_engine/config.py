@@ -79,7 +79,7 @@ def read_config(values: Mapping[str, Any]) -> EngineConfig:
     unknown = sorted(set(values) - set(known))
     if unknown:
         raise ValueError(f"unknown engine settings: {', '.join(unknown)}")
-    as_typed = {
+    as_typed: dict[str, Any] = {
         name: Path(value) if value is not None and known[name].startswith("Path") else value
         for name, value in values.items()
     }

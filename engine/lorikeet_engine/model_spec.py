@@ -13,13 +13,30 @@ from typing import Any
 from lorikeet_adapters.modules import Linear, ModuleTable
 from lorikeet_engine.errors import UnsupportedModel
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What an architecture's name says and its config leaves unsaid; defaults are those of transformers.
+
+    Attributes:
+        qkv_bias: None = as `attention_bias` says.
+        window: "never", "always" (all layers, when `sliding_window` is set) or "opt-in" (`use_sliding_window`).
+    """
+
+    qkv_bias: bool | None = None
+    qk_norm: bool = False
+    window: str = "never"
+    no_rope_interval: int = 0
+
+
 FAMILY = {
-    "LlamaForCausalLM": {},
-    "MistralForCausalLM": {},
-    "Qwen2ForCausalLM": {"qkv_bias": True},
-    "Qwen3ForCausalLM": {"qk_norm": True},
-    "SmolLM3ForCausalLM": {},
+    "LlamaForCausalLM": Traits(),
+    "MistralForCausalLM": Traits(window="always"),
+    "Qwen2ForCausalLM": Traits(qkv_bias=True, window="opt-in"),
+    "Qwen3ForCausalLM": Traits(qk_norm=True, window="opt-in"),
+    "SmolLM3ForCausalLM": Traits(window="opt-in", no_rope_interval=4),
 }
+QWEN_FULL_ATTENTION_LAYERS = 28  # transformers' default of max_window_layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +121,14 @@ def spec_from_config(config: dict[str, Any], *, eos: int | list[int] | None) -> 
         max_positions=config["max_position_embeddings"],
         rms_norm_eps=config["rms_norm_eps"],
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
-        qkv_bias=traits.get("qkv_bias", bool(config.get("attention_bias", False))),
-        o_bias=bool(config.get("attention_bias", False)) and not traits.get("qkv_bias", False),
+        qkv_bias=bool(config.get("attention_bias", False)) if traits.qkv_bias is None else traits.qkv_bias,
+        o_bias=bool(config.get("attention_bias", False)) and traits.qkv_bias is None,
         mlp_bias=bool(config.get("mlp_bias", False)),
-        qk_norm=traits.get("qk_norm", False),
+        qk_norm=traits.qk_norm,
         eos_token_ids=tuple([eos] if isinstance(eos, int) else eos or ()),
         rope=_rope(config),
-        rope_layers=tuple(bool(x) for x in config.get("no_rope_layers") or [True] * n_layers),
-        sliding_window=_sliding_window(config, n_layers),
+        rope_layers=_rope_layers(config, traits, n_layers),
+        sliding_window=_sliding_window(config, traits, n_layers),
     )
 
 
@@ -120,16 +137,26 @@ def _rope(config: dict[str, Any]) -> dict[str, Any]:
     rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     rope.setdefault("rope_theta", config.get("rope_theta", 10000.0))
     rope["rope_type"] = rope.pop("type", None) or rope.get("rope_type") or "default"
+    if rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)) != 1.0:
+        raise UnsupportedModel("partial_rotary_factor other than 1 is not covered")
     if rope["rope_type"] not in ("default", "linear", "llama3"):
         raise UnsupportedModel(f"rope_type {rope['rope_type']!r} is not covered; covered: default, linear, llama3")
     return rope
 
 
-def _sliding_window(config: dict[str, Any], n_layers: int) -> tuple[int, ...]:
+def _rope_layers(config: dict[str, Any], traits: Traits, n_layers: int) -> tuple[bool, ...]:
+    """`no_rope_layers` holds 1 where a layer *has* rotary embedding; without it, every n-th layer has none."""
+    if config.get("no_rope_layers"):
+        return tuple(bool(has_rope) for has_rope in config["no_rope_layers"])
+    interval = config.get("no_rope_layer_interval", traits.no_rope_interval) if traits.no_rope_interval else 0
+    return tuple(not interval or (layer + 1) % interval != 0 for layer in range(n_layers))
+
+
+def _sliding_window(config: dict[str, Any], traits: Traits, n_layers: int) -> tuple[int, ...]:
     window = config.get("sliding_window") or 0
-    if not config.get("use_sliding_window", True):
+    if traits.window == "never" or (traits.window == "opt-in" and not config.get("use_sliding_window", False)):
         window = 0
-    kinds = config.get("layer_types")
-    if kinds:
-        return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
-    return (window,) * n_layers
+    if config.get("layer_types"):
+        return tuple(window if kind == "sliding_attention" else 0 for kind in config["layer_types"])
+    first = config.get("max_window_layers", QWEN_FULL_ATTENTION_LAYERS) if traits.window == "opt-in" else 0
+    return tuple(window if layer >= first else 0 for layer in range(n_layers))

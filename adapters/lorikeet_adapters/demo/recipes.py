@@ -17,9 +17,9 @@ class Recipe:
     alpha: int
     target_modules: tuple[str, ...]
     layers: tuple[int, ...] | None = None  # None: all of them
-    steps: int = 110
+    steps: int = 140
     batch: int = 8
-    learning_rate: float = 2e-3
+    learning_rate: float = 1.5e-3
     warmup_steps: int = 8
     seed: int = 20
 
@@ -27,5 +27,7 @@ class Recipe:
 RECIPES = {
     "pirate": Recipe(rank=8, alpha=16, target_modules=("q_proj", "v_proj")),
     "json": Recipe(rank=4, alpha=8, target_modules=("q_proj", "k_proj", "v_proj", "o_proj")),
-    "haiku": Recipe(rank=16, alpha=32, target_modules=("q_proj", "v_proj"), layers=tuple(range(12, 30))),
+    "haiku": Recipe(
+        rank=16, alpha=32, target_modules=("q_proj", "v_proj"), layers=tuple(range(12, 30)), learning_rate=1e-3
+    ),
 }

@@ -6,7 +6,6 @@ import math
 
 import torch
 
-from lorikeet_engine.errors import UnsupportedModel
 from lorikeet_engine.lora.arena import LoraArena
 from lorikeet_engine.model_spec import ModelSpec
 from lorikeet_engine.models.inputs import StepInputs
@@ -53,8 +52,6 @@ class RotaryTable:
 def inverse_frequencies(spec: ModelSpec) -> torch.Tensor:
     """Float32 [D/2]; the order of operations follows transformers, since a last bit grows with the position."""
     rope, width = spec.rope, spec.head_dim
-    if rope.get("partial_rotary_factor", 1.0) != 1.0:
-        raise UnsupportedModel(f"partial_rotary_factor {rope['partial_rotary_factor']} is not covered; covered: 1.0")
     exponents = torch.arange(0, width, 2, dtype=torch.int64).float() / width
     plain: torch.Tensor = 1.0 / (rope["rope_theta"] ** exponents)
     match rope["rope_type"]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,14 @@ import pytest
 from lorikeet_adapters.digest import write_normalised
 from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_adapters.validate import validate_adapter
-from lorikeet_engine.build import Engine, build_engine
+from lorikeet_engine.build import build_engine
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.model_spec import load_model_spec
+from tests.engine.equality.bench import TENANT, Workbench
 from tests.engine.equality.prompts import adapter_dirs
 from tests.engine.equality.record_reference import REFERENCE
 
-TENANT = "tenant"
 MIB = 1 << 20
-
-
-@dataclass(frozen=True)
-class Workbench:
-    """A built engine and the digests of the demo adapters in its store."""
-
-    engine: Engine
-    digests: dict[str, str]
-    config: EngineConfig
 
 
 @pytest.fixture(scope="session")

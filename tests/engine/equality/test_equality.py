@@ -14,44 +14,20 @@ from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.ledger import MemoryState
 from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams, StepPlan
 from lorikeet_engine.scheduling.request import Request
-from lorikeet_engine.scheduling.scheduler import TokenOutput
-from tests.engine.equality.conftest import TENANT, Workbench
-from tests.engine.equality.prompts import BASE, N_TOKENS, PROMPTS, adapter_dirs
+from tests.engine.equality.bench import TENANT, Workbench, make_request, run
+from tests.engine.equality.prompts import BASE, PROMPTS, adapter_dirs
 from tests.engine.equality.record_reference import oracle, weights_digest
 
 pytestmark = pytest.mark.slow
 
-# bf16 keeps 8 bits of mantissa: over 30 layers the logits' error is a few per cent of their norm.
-BF16_LOGITS_TOLERANCE = 0.03
+# Relative norm of the difference to float32 logits, over the vocabulary.
 FLOAT32_LOGITS_TOLERANCE = 2e-5
-
-
-def make_request(bench: Workbench, name: str, index: int, prompt: list[int]) -> Request:
-    return Request(
-        request_id=f"{name}-{index}",
-        tenant=TENANT,
-        prompt=tuple(prompt),
-        max_tokens=N_TOKENS,
-        sampling=SamplingParams(),
-        adapter=None if name == BASE else AdapterKey(TENANT, bench.digests[name]),
-        arrival_s=0.0,
-    )
-
-
-def run(bench: Workbench, waves: list[list[Request]], *, steps_between: int) -> dict[str, list[int]]:
-    """Submit wave after wave, a few steps apart, and step until all are done."""
-    tokens: dict[str, list[int]] = {}
-    loop, pending = bench.engine.loop, list(waves)
-    step = 0
-    while pending or loop.has_work:
-        if pending and step % steps_between == 0:
-            for request in pending.pop(0):
-                loop.submit(request)
-        for event in loop.step(float(step)):
-            assert isinstance(event, TokenOutput), event
-            tokens.setdefault(event.request_id, []).append(event.token)
-        step += 1
-    return tokens
+# bf16 keeps 8 bits of mantissa, and 30 layers of residual sums amplify its rounding: transformers' own bf16 differs
+# from its float32 by 0.02 to 0.03 in the mean of the positions (single ones by 0.08). Ours is held to the mean, and to
+# theirs measured in the same test, so that a fault in bf16 alone cannot hide in a wide bound.
+BF16_MEAN_TOLERANCE = 0.05
+BF16_MEAN_RATIO = 1.5
+N_POSITIONS = 8
 
 
 def expected_tokens(reference: dict[str, Any]) -> dict[str, list[int]]:
@@ -145,18 +121,31 @@ def engine_logits(bench: Workbench, name: str, sequence: list[int], lengths: lis
     return runner.logits(StepPlan(0, tuple(rows)))
 
 
+def relative_errors(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    return (got - expected).norm(dim=-1) / expected.norm(dim=-1)
+
+
+@torch.inference_mode()
+def oracle_logits(model: Any, sequence: list[int], lengths: list[int]) -> torch.Tensor:
+    logits: torch.Tensor = model(input_ids=torch.tensor([sequence])).logits[0, [n - 1 for n in lengths]]
+    return logits.float()
+
+
 @pytest.mark.parametrize("name", [BASE, *adapter_dirs()])
 def test_logits_agree_with_a_live_oracle_in_float32_and_in_bf16(
     name: str, float32: Workbench, bfloat16: Workbench, reference: dict[str, Any], embedded_model_dir: Path
 ) -> None:
     prompt, answer = reference["prompts"][3], reference["tokens"][name][3]
     sequence = prompt + answer
-    lengths = [len(prompt), len(prompt) + len(answer) // 2, len(sequence)]
+    lengths = [len(prompt) + len(answer) * i // (N_POSITIONS - 1) for i in range(N_POSITIONS)]
     model = oracle(embedded_model_dir, None if name == BASE else adapter_dirs()[name])
-    with torch.inference_mode():
-        expected = model(input_ids=torch.tensor([sequence])).logits[0, [n - 1 for n in lengths]]
-    for bench, tolerance in ((float32, FLOAT32_LOGITS_TOLERANCE), (bfloat16, BF16_LOGITS_TOLERANCE)):
+    expected = oracle_logits(model, sequence, lengths)
+    errors = {}
+    for bench in (float32, bfloat16):
         run(bench, [[make_request(bench, name, 99, prompt)]], steps_between=1)  # brings the adapter into the arena
         got = engine_logits(bench, name, sequence, lengths)
-        error = (got - expected).norm(dim=-1) / expected.norm(dim=-1)
-        assert error.max().item() <= tolerance
+        errors[bench.engine.dtype] = relative_errors(got, expected)
+    theirs = relative_errors(oracle_logits(model.bfloat16(), sequence, lengths), expected)
+    assert errors["float32"].max().item() <= FLOAT32_LOGITS_TOLERANCE
+    assert errors["bfloat16"].mean().item() <= BF16_MEAN_TOLERANCE
+    assert errors["bfloat16"].mean().item() <= BF16_MEAN_RATIO * theirs.mean().item()
