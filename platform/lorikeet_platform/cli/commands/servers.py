@@ -21,6 +21,7 @@ Model = Annotated[
 def add_to(app: typer.Typer) -> None:
     for command in (up, gateway, engine, worker):
         app.command()(command)
+    app.command("engine-key")(engine_key)
 
 
 def up(
@@ -46,7 +47,7 @@ def engine(model: Model = None) -> None:
     """Run one engine; the gateway finds it at LORIKEET_ENGINE_ENDPOINT."""
     import os
 
-    from lorikeet_platform.cli.embedded.engine_child import write_engine_config
+    from lorikeet_platform.cli.embedded.engine_child import ENGINE_ENVIRONMENT, write_engine_config
 
     settings, model_dir = _with_endpoint(model)
     command = write_engine_config(
@@ -55,7 +56,14 @@ def engine(model: Model = None) -> None:
         endpoint=settings.engine_endpoint,
         path=settings.temporary_dir / f"engine-{settings.engine.health_port}.json",
     )
-    os.execv(command[0], command)
+    os.execve(command[0], command, {**os.environ, **ENGINE_ENVIRONMENT})
+
+
+def engine_key() -> None:
+    """Print new keys for the engine's tcp socket, one file for both sides [LORIKEET_ENGINE_KEY_FILE]."""
+    from lorikeet_engine.socket_keys import SocketKeys
+
+    typer.echo(SocketKeys.generate().text(), nl=False)
 
 
 def worker(model: Model = None) -> None:

@@ -1,0 +1,85 @@
+"""The operator's guide names every setting, error code, rejection code, metric and command."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer.main
+from prometheus_client import CollectorRegistry
+from pydantic import BaseModel
+from typer.core import TyperGroup
+
+from lorikeet_adapters.errors import RejectCode
+from lorikeet_engine.ledger_snapshot import LedgerSnapshot
+from lorikeet_engine.metrics import EngineCollector
+from lorikeet_engine.protocol import AdapterResidency, EngineStats
+from lorikeet_platform.cli import app
+from lorikeet_platform.errors import ERRORS
+from lorikeet_platform.settings import Settings
+from lorikeet_platform.telemetry.metrics import GatewayMetrics
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "operators.md").read_text()
+
+
+def settings_names(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from settings_names(field.annotation, f"{prefix}{name.upper()}__")
+        else:
+            yield f"{prefix}{name.upper()}"
+
+
+def commands(group: TyperGroup, prefix: str) -> Iterator[str]:
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from commands(command, f"{prefix} {name}")
+        else:
+            yield f"{prefix} {name}"
+
+
+def metric_names() -> set[str]:
+    registry = CollectorRegistry()
+    GatewayMetrics(registry)
+    ledger = LedgerSnapshot("kv", 1, 0, 0, 0, 0, 1, 0, {}, {})
+    resident = AdapterResidency(tenant="t", digest="d", state="resident", bytes=1, requests=0)
+    stats = EngineStats(
+        uptime_s=1, running=0, waiting=0, prompt_tokens_total=0, generated_tokens_total=0, steps_total=0,
+        steps_by_kind={"decode": 0}, tokens_per_second=0, kv=ledger, arena=ledger, adapters=[resident],
+    )  # fmt: skip
+    EngineCollector(lambda: stats, registry)
+    return {
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in registry.collect()
+        if family.name.startswith("lorikeet_")
+    }
+
+
+def test_every_setting_is_explained() -> None:
+    assert [name for name in settings_names(Settings, "LORIKEET_") if f"`{name}`" not in GUIDE] == []
+
+
+def test_every_error_code_is_listed_with_its_status() -> None:
+    lines = [line for line in GUIDE.splitlines() if line.startswith("| ")]
+    missing = [
+        code
+        for code, kind in ERRORS.items()
+        if not any(f"`{code}`" in line and str(kind.status) in line.split("|")[1] for line in lines)
+    ]
+    assert missing == []
+
+
+def test_every_rejection_code_is_listed() -> None:
+    assert [code for code in typing.get_args(RejectCode) if f"`{code}`" not in GUIDE] == []
+
+
+def test_every_metric_is_listed() -> None:
+    assert sorted(name for name in metric_names() if f"`{name}`" not in GUIDE) == []
+
+
+def test_every_command_is_listed() -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    assert [name for name in commands(group, "lorikeet") if name not in GUIDE] == []
