@@ -163,9 +163,7 @@ def test_two_limits_that_differ_are_refused(gateway: Gateway) -> None:
     assert gateway.post({**CHAT, "max_tokens": 3, "max_completion_tokens": 3}).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "model", ["nobody", "haiku", "haiku:1", "haiku@live", "pirate:2", "pirate@next", "Pirate"]
-)
+@pytest.mark.parametrize("model", ["nobody", "haiku", "haiku:1", "haiku@live", "pirate:2", "pirate@next", "Pirate"])
 def test_a_model_that_is_missing_or_anothers_is_the_same_404(gateway: Gateway, model: str) -> None:
     response = gateway.post({**CHAT, "model": model})
     refused(gateway, response, 404, "model_not_found", "model")

@@ -9,7 +9,6 @@ stop                                   the gateway drains, then the engine ends
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -27,16 +26,21 @@ FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
 # An engine that ran this long did not die of what killed it last time.
 STEADY_AFTER_S: Final = 60.0
-GATEWAY_COMMAND: Final = (sys.executable, "-m", "lorikeet_platform.cli", "gateway")
 
 
 class Supervisor:
     """One engine and one gateway."""
 
     def __init__(
-        self, *, engine_command: Sequence[str], gateway_environment: Mapping[str, str], ready_url: str
+        self,
+        *,
+        engine_command: Sequence[str],
+        gateway_command: Sequence[str],
+        gateway_environment: Mapping[str, str],
+        ready_url: str,
     ) -> None:
         self._engine_command = engine_command
+        self._gateway_command = gateway_command
         self._gateway_environment = gateway_environment
         self._ready_url = ready_url
         self._engine: Child | None = None
@@ -45,7 +49,7 @@ class Supervisor:
     async def start(self) -> None:
         """Start both and return when requests would be answered; raises CommandFailed."""
         self._engine = await self._start_engine()
-        self._gateway = await Child.start("gateway", GATEWAY_COMMAND, environment=self._gateway_environment)
+        self._gateway = await Child.start("gateway", self._gateway_command, environment=self._gateway_environment)
         deaths = {asyncio.ensure_future(child.ended()): child.name for child in (self._engine, self._gateway)}
         ready = asyncio.ensure_future(self._until_ready())
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from lorikeet_platform.settings import Settings
 
 # A Unix socket's address has 107 bytes; the folder's random part and the file's name take 25 of them.
 LONGEST_FOLDER = 80
+GATEWAY_COMMAND = (sys.executable, "-m", "lorikeet_platform.cli", "gateway")
 T = TypeVar("T")
 
 
@@ -85,6 +87,7 @@ async def _run(settings: Settings, *, demo: bool) -> None:
                 endpoint=endpoint,
                 path=Path(folder) / "engine.json",
             ),
+            gateway_command=GATEWAY_COMMAND,
             gateway_environment=_gateway_environment(settings, addresses, model_dir, endpoint),
             ready_url=f"{addresses.api.url}/readyz",
         )

@@ -27,7 +27,9 @@ class Progress(Protocol):
     def note(self, message: str) -> None: ...
 
 
-def progress_for(label: str, total: int) -> Progress:
+def progress_for(label: str, total: int, *, quiet: bool = False) -> Progress:
+    if quiet:
+        return NoProgress()
     return BarProgress(label, total) if sys.stderr.isatty() else LineProgress(label, total)
 
 
@@ -61,6 +63,22 @@ class BarProgress:
 
     def note(self, message: str) -> None:
         self._rich.console.print(message, markup=False)
+
+
+class NoProgress:
+    """Says nothing of progress, but passes notes on: they tell of trouble."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def at(self, n_bytes: int) -> None:  # noqa: ARG002 (the Progress protocol)
+        return
+
+    def note(self, message: str) -> None:
+        say(message)
 
 
 class LineProgress:

@@ -29,25 +29,26 @@ FINAL_STATES: Final = frozenset({"ready", "rejected", "failed_internal"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushRequest:
-    """What to push. `wait_s` None returns as soon as the version is sealed."""
+    """What to push. `wait_s` None returns as soon as the version is sealed; `quiet` leaves out all but warnings."""
 
     folder: Path
     name: str
     alias: str | None = None
     wait_s: float | None = 600.0
     fresh: bool = False
+    quiet: bool = False
 
 
 def push_adapter(api: Api, request: PushRequest) -> dict[str, Any]:
     """Push and return the version; raises CommandFailed. A rejected version is returned, not raised."""
     folder = _checked(request.folder)
-    for name in folder.ignored:
+    for name in () if request.quiet else folder.ignored:
         say(f"not sent: {name}")
     api.get("/v1/adapters")  # the key and the address are right, or nothing is hashed, sent or remembered
     state = UploadState.of(server=api.url, adapter=request.name, files=folder.files)
     if request.fresh:
         state.forget()
-    uploads = _upload(api, request.name, folder, state)
+    uploads = _upload(api, request, folder, state)
     version = _seal(api, request, uploads)
     state.forget()
     if request.wait_s is None or version["state"] in FINAL_STATES:
@@ -66,12 +67,12 @@ def _checked(path: Path) -> AdapterFolder:
         raise CommandFailed(ExitCode.LOCAL_FILES, f"cannot read {error.filename or path}: {error.strerror}") from None
 
 
-def _upload(api: Api, adapter: str, folder: AdapterFolder, state: UploadState) -> dict[str, str]:
+def _upload(api: Api, request: PushRequest, folder: AdapterFolder, state: UploadState) -> dict[str, str]:
     total = sum(file.bytes for file in folder.files)
     uploads: dict[str, str] = {}
     sent = 0
-    with progress_for(f"uploading {adapter}", total) as progress:
-        transfer = Transfer(api, adapter=adapter, state=state, patience=Patience(progress.note))
+    with progress_for(f"uploading {request.name}", total, quiet=request.quiet) as progress:
+        transfer = Transfer(api, adapter=request.name, state=state, patience=Patience(progress.note))
         for file in folder.files:
             uploads[file.name] = transfer.send(file, functools.partial(_show, progress, sent))
             sent += file.bytes

@@ -60,7 +60,10 @@ class Transfer:
             self._state.remember(file.name, _id_in(uploader.url))
         on_bytes(uploader.offset)
         while uploader.offset < file.bytes:
-            uploader.upload_chunk()
+            try:
+                uploader.upload_chunk()
+            except TypeError:  # tuspy, when a success has no Upload-Offset
+                raise CommandFailed(ExitCode.NETWORK, f"{self._api.url} does not speak tus") from None
             self._patience.made_progress()
             on_bytes(uploader.offset)
         return _id_in(uploader.url)

@@ -1,0 +1,241 @@
+"""`lorikeet adapters push`: exit statuses, resuming, and what it leaves on the user's machine."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lorikeet_platform.cli.console import CommandFailed
+from lorikeet_platform.cli.upload import patience, transfer
+from tests.platform.cli.conftest import BROKEN_CONNECTION, Commands, Installation
+from tests.support.lora_files import write_files
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "FIRST_WAIT_S", 0.01)
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several slices a file, without megabytes."""
+    monkeypatch.setattr(transfer, "MIB", 1024)
+
+
+def state_files(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "state").rglob("*.json"))
+
+
+def test_a_sound_adapter_ends_ready(
+    lorikeet: Commands, installation: Installation, adapter: Path, tmp_path: Path
+) -> None:
+    (adapter / "README.md").write_text("not for the server")
+    ended = lorikeet("adapters", "push", adapter, "--name", "pirate")
+    assert ended.code == 0, ended.err
+    assert "not sent: README.md" in ended.err
+    assert "pirate:1 is ready: rank 4" in ended.err
+    assert state_files(tmp_path) == []
+    assert installation.key not in ended.out + ended.err
+
+
+@pytest.mark.usefixtures("installation")
+def test_json_prints_the_version_and_nothing_else_on_standard_output(lorikeet: Commands, adapter: Path) -> None:
+    version = json.loads(lorikeet("adapters", "push", adapter, "--name", "pirate", "--json").out)
+    assert (version["state"], version["number"], version["adapter"]) == ("ready", 1, "pirate")
+    again = json.loads(lorikeet("adapters", "push", adapter, "--name", "pirate", "--json").out)
+    assert again["id"] == version["id"]
+
+
+@pytest.mark.usefixtures("installation")
+def test_list_and_show_tell_what_was_pushed(lorikeet: Commands, adapter: Path) -> None:
+    lorikeet("adapters", "push", adapter, "--name", "pirate", "--alias", "live")
+    listed = lorikeet("adapters", "list")
+    assert "pirate" in listed.out
+    assert "live → 1" in listed.out
+    assert "self_attn.q_proj" in lorikeet("adapters", "show", "pirate").out
+    assert json.loads(lorikeet("adapters", "show", "pirate", "--json").out)["aliases"] == {"live": 1}
+
+
+@pytest.mark.usefixtures("installation")
+def test_an_adapter_of_another_width_is_rejected_with_its_code(lorikeet: Commands, tmp_path: Path) -> None:
+    write_files(tmp_path / "wide", r=64, content=None)
+    ended = lorikeet("adapters", "push", tmp_path / "wide", "--name", "wide")
+    assert ended.code == 6
+    assert "rejected" in ended.err
+
+
+def use_no_key(patch: pytest.MonkeyPatch, _installation: Installation) -> None:
+    patch.delenv("LORIKEET_API_KEY")
+
+
+def use_a_wrong_key(patch: pytest.MonkeyPatch, _installation: Installation) -> None:
+    patch.setenv("LORIKEET_API_KEY", "lk_wrong")
+
+
+def use_no_server(patch: pytest.MonkeyPatch, _installation: Installation) -> None:
+    patch.setenv("LORIKEET_API_URL", "http://127.0.0.1:9")
+
+
+def fail(request: str, status: int) -> Callable[[pytest.MonkeyPatch, Installation], None]:
+    def plan(_patch: pytest.MonkeyPatch, installation: Installation) -> None:
+        installation.faults.planned[request] = [status]
+
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("arrange", "code"),
+    [
+        (use_no_key, 3),
+        (use_a_wrong_key, 3),
+        (use_no_server, 4),
+        (fail("POST /v1/uploads", 403), 3),
+        (fail("POST /v1/uploads", 413), 7),
+        (fail("POST /v1/uploads", 429), 7),
+        (fail("PATCH /v1/uploads", 507), 7),
+        (fail("POST /v1/adapters", 409), 8),
+        (fail("POST /v1/adapters", 400), 2),
+    ],
+)
+def test_each_kind_of_failure_has_its_exit_status(
+    lorikeet: Commands,
+    installation: Installation,
+    adapter: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arrange: Callable[[pytest.MonkeyPatch, Installation], None],
+    code: int,
+) -> None:
+    arrange(monkeypatch, installation)
+    ended = lorikeet("adapters", "push", adapter, "--name", "pirate")
+    assert ended.code == code, ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_local_files_that_are_no_adapter_are_found_before_anything_is_sent(
+    lorikeet: Commands, installation: Installation, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert lorikeet("adapters", "push", tmp_path / "empty", "--name", "x").code == 5
+    assert lorikeet("adapters", "push", tmp_path / "missing", "--name", "x").code == 5
+    write_files(tmp_path / "pickle", content=b"\x80\x02}q\x00.")
+    assert lorikeet("adapters", "push", tmp_path / "pickle", "--name", "x").code == 6
+    assert installation.faults.seen == []
+
+
+def test_a_missing_option_is_a_usage_error(lorikeet: Commands, adapter: Path) -> None:
+    assert lorikeet("adapters", "push", adapter).code == 2
+
+
+def test_there_is_no_option_for_the_key(lorikeet: Commands, adapter: Path) -> None:
+    assert lorikeet("adapters", "push", adapter, "--name", "x", "--key", "lk_x").code == 2
+
+
+@pytest.mark.usefixtures("installation")
+def test_a_version_that_is_not_checked_in_time_ends_with_9(
+    lorikeet: Commands, adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lorikeet_platform.jobs.runner.JobRunner.run", lambda _self, _job_id: False)
+    ended = lorikeet("adapters", "push", adapter, "--name", "pirate", "--timeout", "1")
+    assert ended.code == 9
+    assert lorikeet("adapters", "push", adapter, "--name", "pirate", "--no-wait").code == 0
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_passing_trouble_is_waited_out(lorikeet: Commands, installation: Installation, adapter: Path) -> None:
+    installation.faults.planned |= {
+        "POST /v1/uploads": [503],
+        "PATCH /v1/uploads": [None, 503, BROKEN_CONNECTION],
+        "HEAD /v1/uploads": [503],
+        "POST /v1/adapters": [503, BROKEN_CONNECTION],
+        "GET /v1/adapters/pirate": [503],
+    }
+    ended = lorikeet("adapters", "push", adapter, "--name", "pirate")
+    assert ended.code == 0, ended.err
+    assert "trying again" in ended.err
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_an_interrupted_push_continues_where_it_stopped(
+    lorikeet: Commands, installation: Installation, adapter: Path, tmp_path: Path
+) -> None:
+    installation.faults.planned["PATCH /v1/uploads"] = [None, None, 507]
+    assert lorikeet("adapters", "push", adapter, "--name", "pirate").code == 7
+    [state] = state_files(tmp_path)
+    assert stat.S_IMODE(state.stat().st_mode) == 0o600
+    assert installation.key not in state.read_text()
+    assert set(json.loads(state.read_text())) == {"uploads"}
+    slices_before = installation.faults.count("PATCH")
+    assert lorikeet("adapters", "push", adapter, "--name", "pirate").code == 0
+    assert installation.faults.count("POST /v1/uploads") == 2
+    total = sum(-(-file.stat().st_size // 1024) for file in adapter.iterdir())
+    assert installation.faults.count("PATCH") - slices_before == total - 2
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_fresh_begins_anew(lorikeet: Commands, installation: Installation, adapter: Path) -> None:
+    installation.faults.planned["PATCH /v1/uploads"] = [None, 507]
+    lorikeet("adapters", "push", adapter, "--name", "pirate")
+    assert lorikeet("adapters", "push", adapter, "--name", "pirate", "--fresh").code == 0
+    assert installation.faults.count("POST /v1/uploads") == 4
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_uploads_that_the_server_no_longer_has_are_sent_again(
+    lorikeet: Commands, installation: Installation, adapter: Path
+) -> None:
+    installation.faults.planned["PATCH /v1/uploads"] = [None, None, 507]
+    lorikeet("adapters", "push", adapter, "--name", "pirate")
+    installation.faults.planned["HEAD /v1/uploads"] = [404, 404]
+    assert lorikeet("adapters", "push", adapter, "--name", "pirate").code == 0
+
+
+@pytest.mark.usefixtures("installation")
+def test_a_file_that_changes_while_it_is_sent_is_not_mixed(
+    lorikeet: Commands, adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_rest = transfer.Transfer._send_rest
+
+    def meddle(self: transfer.Transfer, *arguments: object) -> str:
+        upload_id = send_rest(self, *arguments)  # type: ignore[arg-type]
+        (adapter / "adapter_config.json").write_text("{}")
+        return upload_id
+
+    monkeypatch.setattr(transfer.Transfer, "_send_rest", meddle)
+    assert lorikeet("adapters", "push", adapter, "--name", "pirate").code == 5
+
+
+@pytest.mark.usefixtures("installation")
+def test_ctrl_c_ends_with_130_and_says_how_to_continue(
+    lorikeet: Commands, adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transfer.Transfer, "_send_rest", interrupt)
+    ended = lorikeet("adapters", "push", adapter, "--name", "pirate")
+    assert ended.code == 130
+    assert f"lorikeet adapters push {adapter} --name pirate" in ended.err
+
+
+def test_patience_ends_when_there_is_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "LONGEST_WAIT_S", 0.01)
+    now = 0.0
+    notes: list[str] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds + 1
+
+    patient = patience.Patience(notes.append, budget_s=20, clock=lambda: now, sleep=sleep)
+    now = 15.0
+    patient.made_progress()
+    while now < 30:
+        patient.wait_after("gone")
+    assert notes[0].startswith("gone; trying again in")
+    now = 36.0
+    with pytest.raises(CommandFailed, match="no progress for 20 s, last: gone"):
+        patient.wait_after("gone")
