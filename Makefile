@@ -11,7 +11,7 @@ TRITON := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),triton
 # Where pip finds a CPU build of torch, for a machine whose pip sees none by itself.
 TORCH_CPU_INDEX ?=
 
-.PHONY: help serve test test-fast lint format venv ui bench
+.PHONY: help serve test test-fast lint format venv ui screenshots
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' Makefile | sed 's/:.*##/\t/' | expand -t 14
 
@@ -38,8 +38,8 @@ format: $(VENV)/.ready-test    ## let ruff order and format the Python
 
 venv: $(VENV)/.ready    ## the environment only
 
-bench: $(VENV)/.ready    ## every benchmark in its quick form
-	for file in benchmarks/*.py; do $(BIN)/python $$file --quick || exit 1; done
+screenshots: $(VENV)/.ready-test ui    ## take README's pictures anew with the browser test
+	$(BIN)/python -m pytest tests/browser --screenshots docs/images
 
 # ---- environment ----
 

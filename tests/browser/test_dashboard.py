@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
+import httpx
 import pytest
 
 from lorikeet_adapters.demo.styles import demo_adapters
@@ -60,10 +61,28 @@ def test_the_owner_signs_in_and_sees_an_adapter_become_ready(
             haiku = next(adapter.path for adapter in demo_adapters() if adapter.name == "haiku")
             pushed = lorikeet.cli("adapters", "push", str(haiku), "--name", "sea-verses", key=lorikeet.key("orchard"))
             assert pushed.returncode == 0, pushed.stderr
+            keep_busy(lorikeet)
     assert browser.wait(timeout=30) == 0, "\n".join(seen)
     assert "ADAPTER absent" in seen
     assert seen[-1] == "ADAPTER ready"
     assert {"overview.png", "adapters.png"} <= {path.name for path in Path(screenshots).iterdir()}
+
+
+def keep_busy(lorikeet: RunningLorikeet) -> None:
+    """Requests on every adapter, so that the overview has something to show."""
+
+    def ask(key: str, model: str) -> None:
+        body = {"model": model, "messages": [{"role": "user", "content": "Tell me a long story."}], "max_tokens": 120}
+        httpx.post(
+            f"{lorikeet.demo['api']}/v1/chat/completions",
+            headers={"Authorization": f"Bearer {key}"},
+            json=body | {"temperature": 1.5, "seed": 1},
+            timeout=60,
+        )
+
+    for tenant in lorikeet.demo["tenants"]:
+        for model in [*tenant["adapters"], lorikeet.demo["base_model"]]:
+            threading.Thread(target=ask, args=(tenant["key"], model), daemon=True).start()
 
 
 def read_lines(browser: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:

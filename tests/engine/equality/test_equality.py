@@ -118,7 +118,8 @@ def engine_logits(bench: Workbench, name: str, sequence: list[int], lengths: lis
             )
         )
         first_block += n_blocks
-    return runner.logits(StepPlan(0, tuple(rows)))
+    logits: torch.Tensor = runner.logits(StepPlan(0, tuple(rows)))
+    return logits
 
 
 def relative_errors(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
@@ -127,8 +128,8 @@ def relative_errors(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
 
 @torch.inference_mode()
 def oracle_logits(model: Any, sequence: list[int], lengths: list[int]) -> torch.Tensor:
-    logits: torch.Tensor = model(input_ids=torch.tensor([sequence])).logits[0, [n - 1 for n in lengths]]
-    return logits.float()
+    logits: torch.Tensor = model(input_ids=torch.tensor([sequence])).logits.float()
+    return logits[0].index_select(0, torch.tensor(lengths) - 1)
 
 
 @pytest.mark.parametrize("name", [BASE, *adapter_dirs()])
