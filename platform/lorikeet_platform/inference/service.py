@@ -81,7 +81,7 @@ class InferenceService:
     @asynccontextmanager
     async def run(self, call: Call) -> AsyncIterator[Generation]:
         """Generate, inside an open usage record. Raises PlatformError for what the engine refuses or fails."""
-        outcome: Outcome = "client_cancelled"
+        outcome: Outcome = "server_error"
         generation: Generation | None = None
         with self._metrics.in_flight.track_inprogress():
             opening = asyncio.ensure_future(asyncio.to_thread(self._open_ticket, call))
@@ -93,6 +93,9 @@ class InferenceService:
             except EngineError as error:
                 outcome = "shed" if isinstance(error, Overloaded) else "server_error"
                 raise platform_error(error) from error
+            except asyncio.CancelledError:
+                outcome = "shed" if self._draining else "client_cancelled"
+                raise
             except Exception:
                 outcome = "server_error"
                 raise

@@ -118,12 +118,12 @@ def engine_logits(bench: Workbench, name: str, sequence: list[int], lengths: lis
             )
         )
         first_block += n_blocks
-    logits: torch.Tensor = runner.logits(StepPlan(0, tuple(rows)))
-    return logits
+    return runner.logits(StepPlan(0, tuple(rows)))
 
 
 def relative_errors(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    return (got - expected).norm(dim=-1) / expected.norm(dim=-1)
+    errors: torch.Tensor = (got - expected).norm(dim=-1) / expected.norm(dim=-1)
+    return errors
 
 
 @torch.inference_mode()

@@ -120,7 +120,7 @@ def test_shutting_down_tells_the_streams_that_are_left(gateway: Gateway) -> None
     text = asyncio.run(scenario()).text()
     assert json.loads(text.split("data: ")[-1])["error"]["code"] == "draining"
     assert "[DONE]" not in text
-    assert [record.state for record in gateway.usage()] == ["settled"]
+    assert [(record.state, record.outcome) for record in gateway.usage()] == [("settled", "shed")]
 
 
 def test_shutting_down_lets_short_answers_finish_and_refuses_new_ones(gateway: Gateway) -> None:
