@@ -17,6 +17,7 @@ import httpx
 
 from lorikeet_platform.cli.console import CommandFailed, ExitCode, say
 from lorikeet_platform.cli.embedded.children import Child
+from lorikeet_platform.cli.embedded.engine_child import ENGINE_ENVIRONMENT
 
 READY_WITHIN_S: Final = 240.0
 READY_POLL_S: Final = 0.1
@@ -92,7 +93,7 @@ class Supervisor:
             self._engine = await self._start_engine()
 
     async def _start_engine(self) -> Child:
-        return await Child.start("engine", self._engine_command, environment={})
+        return await Child.start("engine", self._engine_command, environment=ENGINE_ENVIRONMENT)
 
     async def _until_ready(self) -> None:
         deadline = time.monotonic() + READY_WITHIN_S
