@@ -35,7 +35,7 @@ def pages_router(static_dir: Path) -> APIRouter:
 
     @router.get("/{path:path}")
     def page(path: str) -> Response:
-        if path.startswith(API_PREFIXES):
+        if path.startswith(API_PREFIXES) or "\x00" in path:
             raise PlatformError("not_found")
         file = (root / path).resolve()
         if file.is_file() and file.is_relative_to(root):

@@ -32,15 +32,22 @@ class DeadlineProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        self._watch_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch_head()  # the next head may have come half with the last request
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def _watch_head(self) -> None:
         waits_for_head = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
         if not waits_for_head:
             self._disarm()
         elif self._deadline is None:
             self._arm()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        super().connection_lost(exc)
 
     def _arm(self) -> None:
         self._deadline = self.loop.call_later(self.header_deadline_s, self._on_deadline)
