@@ -49,6 +49,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "key_in_query": ErrorKind(400, _BAD, "Credentials belong in the Authorization header, not in the address."),
     "bad_request": ErrorKind(400, _BAD, "The request is not valid HTTP for this server."),
     "missing_api_key": ErrorKind(401, "authentication_error", "No API key: send `Authorization: Bearer lk_...`."),
+    # One sentence for every reason that a key can be refused: malformed, unknown, revoked, expired.
     "invalid_api_key": ErrorKind(401, "authentication_error", "The API key is not valid."),
     "not_signed_in": ErrorKind(401, "authentication_error", "Sign in first, or send the administrator's token."),
     "invalid_owner_token": ErrorKind(401, "authentication_error", "The sign-in link is used up or has expired."),
@@ -81,8 +82,6 @@ ERRORS: Mapping[str, ErrorKind] = {
     "deadline_exceeded": ErrorKind(504, "server_error", "The request took too long."),
     "storage_full": ErrorKind(507, "server_error", "There is no room to store the file."),
 }
-
-# The sentence is the same for every reason a key can be refused: malformed, unknown, revoked, expired.
 
 
 class PlatformError(Exception):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from lorikeet_engine.identity import AdapterKey as AdapterKey
+from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapter_residency import Placement
 
 

@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from lorikeet_adapters.digest import write_normalised
 from lorikeet_adapters.errors import AdapterRejected
 from lorikeet_adapters.modules import ModuleTable
+from lorikeet_adapters.source import image_key
 from lorikeet_adapters.store.blob import BlobStore
 from lorikeet_adapters.validate import ValidatedAdapter, validate_adapter
 from lorikeet_platform.clock import Clock, now_us
@@ -34,11 +35,6 @@ from lorikeet_platform.registry.uploads.service import list_slices, purge_bytes,
 
 COPY_BYTES = 1 << 20
 MAX_DETAIL = 2_000
-
-
-def image_key(tenant_id: str, digest: str) -> str:
-    """Where the engine finds an adapter; equal files of two tenants are two blobs."""
-    return f"images/{tenant_id}/{digest}"
 
 
 def file_key(tenant_id: str, sha256: str) -> str:
