@@ -14,6 +14,7 @@ RejectCode = Literal[
     "adapter_too_large",
     "alpha_invalid",
     "base_model_mismatch",
+    "checksum_mismatch",
     "config_invalid",
     "dtype_unsupported",
     "feature_unsupported",

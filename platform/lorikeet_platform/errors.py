@@ -79,7 +79,6 @@ ERRORS: Mapping[str, ErrorKind] = {
     "auth_unavailable": ErrorKind(503, "server_error", "Keys cannot be checked right now.", True, 2),
     "metering_unavailable": ErrorKind(503, "server_error", "Usage cannot be recorded right now.", True, 2),
     "draining": ErrorKind(503, "server_error", "The server is shutting down.", True, 2),
-    "deadline_exceeded": ErrorKind(504, "server_error", "The request took too long."),
     "storage_full": ErrorKind(507, "server_error", "There is no room to store the file."),
 }
 

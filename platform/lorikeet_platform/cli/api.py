@@ -20,7 +20,6 @@ API_KEY = "LORIKEET_API_KEY"
 ADMIN_TOKEN_FILE = "LORIKEET_ADMIN_TOKEN_FILE"  # a file's name, not a secret
 TIMEOUT_S = 40.0  # longer than the server's longest wait of 30 s
 
-# Statuses with one meaning; codes decide first where a status has several.
 EXIT_BY_STATUS = {
     400: ExitCode.USAGE,
     401: ExitCode.AUTH,
@@ -30,13 +29,6 @@ EXIT_BY_STATUS = {
     413: ExitCode.QUOTA,
     429: ExitCode.QUOTA,
     507: ExitCode.QUOTA,
-}
-EXIT_BY_CODE = {
-    "adapter_quota_exceeded": ExitCode.QUOTA,
-    "key_quota_exceeded": ExitCode.QUOTA,
-    "insufficient_quota": ExitCode.QUOTA,
-    "adapter_rejected": ExitCode.REJECTED,
-    "checksum_mismatch": ExitCode.LOCAL_FILES,
 }
 
 
@@ -64,8 +56,6 @@ class Refusal:
 
     @property
     def exit_code(self) -> ExitCode:
-        if self.code in EXIT_BY_CODE:
-            return EXIT_BY_CODE[self.code]
         return EXIT_BY_STATUS.get(self.status, ExitCode.NETWORK if self.status >= 500 else ExitCode.FAILED)
 
 

@@ -11,8 +11,10 @@ from pydantic import ValidationError
 from lorikeet_platform.cli.console import CommandFailed, ExitCode
 from lorikeet_platform.settings import Settings
 
-# `scheme://user:password@host`: the password, whatever the scheme.
-PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]*@")
+# `scheme://user:password@host`, up to the last @: a password may hold every other character, / and @ too.
+PASSWORD = re.compile(r"(?<=://)([^@:]*):.*@")
+# `?password=…` and the like: database drivers take credentials from an address's query too.
+SECRET_PARAMETER = re.compile(r"(?i)([?&][^=&]*(?:password|passwd|secret|token)[^=&]*=)[^&]*")
 
 
 def load_settings(*, model: str | None = None) -> Settings:
@@ -45,7 +47,9 @@ def _name_of(model: str) -> str:
 def _redact(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _redact(inner) for name, inner in value.items()}
-    return PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value
+    if isinstance(value, str) and "://" in value:
+        return SECRET_PARAMETER.sub(r"\1***", PASSWORD.sub(r"\1:***@", value))
+    return value
 
 
 def _name(path: tuple[int | str, ...]) -> str:

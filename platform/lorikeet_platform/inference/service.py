@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
 from lorikeet_engine.client import EngineClient, EngineInfo, Generation, GenerationRequest, Usage
 from lorikeet_engine.errors import EngineError, EngineFailure, Overloaded
@@ -31,6 +32,7 @@ from lorikeet_platform.usage.service import Outcome, Ticket, UsageService
 
 # Longest answer of a request that names no limit.
 DEFAULT_MAX_TOKENS: Final = 1024
+SETTLE_AGAIN_AFTER_S: Final = (0.2, 1.0)
 
 T = TypeVar("T")
 
@@ -185,8 +187,30 @@ class InferenceService:
         await asyncio.wait([opening])
         if opening.exception() is not None:
             return  # no record was opened, so nothing ran
-        await asyncio.to_thread(opening.result().settle, usage, outcome)
         self._metrics.count_tokens(prompt=usage.prompt_tokens, completion=usage.completion_tokens)
+        await self._record(opening.result(), usage, outcome)
+
+    async def _record(self, ticket: Ticket, usage: Usage, outcome: Outcome) -> None:
+        """Settle, waiting out a database in trouble; the caller's answer is good whatever becomes of its record.
+
+        What cannot be settled stays open in the table, and its figures in the log.
+        """
+        for pause_s in (*SETTLE_AGAIN_AFTER_S, None):
+            try:
+                await asyncio.to_thread(ticket.settle, usage, outcome)
+                return
+            except (SQLAlchemyError, PlatformError) as error:
+                if pause_s is None:
+                    log.error(
+                        "usage not settled",
+                        request_id=ticket.request_id,
+                        outcome=outcome,
+                        prompt_tokens=usage.prompt_tokens,
+                        completion_tokens=usage.completion_tokens,
+                        error=type(error).__name__,
+                    )
+                    return
+                await asyncio.sleep(pause_s)
 
 
 def platform_error(error: EngineError) -> PlatformError:

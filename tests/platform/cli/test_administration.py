@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
-from tests.platform.cli.conftest import Commands
+from tests.platform.cli.conftest import Commands, Installation
 
 
 @pytest.mark.usefixtures("installation")
@@ -58,6 +60,36 @@ def test_the_settings_are_shown_without_passwords(lorikeet: Commands, monkeypatc
         assert "hunter2" not in ended.out
         assert "lorikeet:***@db/lorikeet" in ended.out
         assert ":***@redis" in ended.out
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql+psycopg://u:hun/ter2@h/db",
+        "postgresql+psycopg://u:hun@ter2@h/db",
+        "postgresql+psycopg:///db?host=h&user=u&password=hunter2",
+        "postgresql+psycopg://h/db?sslpassword=hunter2&sslmode=require",
+    ],
+)
+def test_passwords_with_odd_characters_and_in_queries_are_left_out_too(
+    lorikeet: Commands, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("LORIKEET_DATABASE_URL", address)
+    shown = lorikeet("config", "show", "--json").out
+    assert "ter2" not in shown
+    assert "***" in shown
+
+
+def test_the_owner_link_signs_in_once(
+    lorikeet: Commands, installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LORIKEET_DATABASE_URL", str(installation.context.db.engine.url))
+    ended = lorikeet("owner-link", "--admin-url", f"{installation.admin_url}/")
+    link = urlsplit(ended.out.strip())
+    assert f"{link.scheme}://{link.netloc}" == installation.admin_url
+    token = link.query.removeprefix("token=")
+    answers = [httpx.post(f"{installation.admin_url}/auth/bootstrap", json={"token": token}) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 401]
 
 
 def test_a_wrong_setting_is_named_and_its_value_is_not_repeated(

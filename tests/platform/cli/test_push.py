@@ -159,6 +159,34 @@ def test_passing_trouble_is_waited_out(lorikeet: Commands, installation: Install
 
 
 @pytest.mark.usefixtures("small_slices")
+def test_a_slice_damaged_on_its_way_is_sent_again(
+    lorikeet: Commands, installation: Installation, adapter: Path
+) -> None:
+    installation.faults.planned["PATCH /v1/uploads"] = [None, 460]
+    ended = lorikeet("adapters", "push", adapter, "--name", "pirate")
+    assert ended.code == 0, ended.err
+
+
+def test_the_advice_to_continue_repeats_every_option_that_matters(
+    lorikeet: Commands, installation: Installation, adapter: Path
+) -> None:
+    installation.faults.planned["POST /v1/uploads"] = [507]
+    url = installation.api_url.replace("127.0.0.1", "localhost")
+    installation.faults.planned["GET /v1/adapters"] = [503] * 9
+    ended = lorikeet("adapters", "push", adapter, "--name", "pirate", "--alias", "live", "--api-url", url)
+    assert ended.code == 4
+    assert f"--name pirate --alias live --api-url {url}" in ended.err
+
+
+def test_an_alias_that_does_not_exist_is_refused_before_anything_is_sent(
+    lorikeet: Commands, installation: Installation, adapter: Path
+) -> None:
+    ended = lorikeet("adapters", "push", adapter, "--name", "pirate", "--alias", "beta")
+    assert ended.code == 2
+    assert installation.faults.seen == []
+
+
+@pytest.mark.usefixtures("small_slices")
 def test_an_interrupted_push_continues_where_it_stopped(
     lorikeet: Commands, installation: Installation, adapter: Path, tmp_path: Path
 ) -> None:

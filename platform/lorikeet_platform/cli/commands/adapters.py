@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,7 +18,9 @@ app = typer.Typer(help="Push, list and look at your LoRA adapters.", no_args_is_
 def push(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What PEFT's save_pretrained wrote.")],
     name: Annotated[str, typer.Option("--name", help="The adapter's name; requests use it as their model.")],
-    alias: Annotated[str | None, typer.Option("--alias", help="Move this alias to the new version when ready.")] = None,
+    alias: Annotated[
+        Literal["live"] | None, typer.Option("--alias", help="Move this alias to the new version when ready.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the version is ready or rejected.")] = True,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Longest wait, in seconds.")] = 600,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an interrupted push has sent.")] = False,
@@ -36,7 +38,11 @@ def push(
     from lorikeet_platform.cli.upload.push import PushRequest, push_adapter
 
     request = PushRequest(folder=folder, name=name, alias=alias, wait_s=timeout if wait else None, fresh=fresh)
-    again = shlex.join(["lorikeet", "adapters", "push", str(folder), "--name", name])
+    options = [
+        *(["--alias", alias] if alias else []),
+        *(["--api-url", api_url] if api_url != DEFAULT_API_URL else []),
+    ]
+    again = shlex.join(["lorikeet", "adapters", "push", str(folder), "--name", name, *options])
     try:
         with tenant_api(api_url) as api:
             version = push_adapter(api, request)

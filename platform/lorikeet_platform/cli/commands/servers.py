@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lorikeet_platform.cli.commands.options import DEFAULT_ADMIN_URL, AdminUrl
 from lorikeet_platform.cli.console import CommandFailed, ExitCode
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def add_to(app: typer.Typer) -> None:
     for command in (up, gateway, engine, worker):
         app.command()(command)
     app.command("engine-key")(engine_key)
+    app.command("owner-link")(owner_link)
 
 
 def up(
@@ -64,6 +66,15 @@ def engine_key() -> None:
     from lorikeet_engine.socket_keys import SocketKeys
 
     typer.echo(SocketKeys.generate().text(), nl=False)
+
+
+def owner_link(admin_url: AdminUrl = DEFAULT_ADMIN_URL) -> None:
+    """Print a link that signs the owner in to the dashboard, once and within an hour; earlier links are void."""
+    from lorikeet_platform.cli.configuration import load_settings
+    from lorikeet_platform.cli.embedded.welcome import new_owner_token
+    from lorikeet_platform.cli.embedded.welcome import owner_link as link
+
+    typer.echo(link(admin_url.rstrip("/"), new_owner_token(load_settings())))
 
 
 def worker(model: Model = None) -> None:

@@ -78,7 +78,7 @@ class Seeder:
         folders = {adapter.name: adapter.path for adapter in demo_adapters()}
         with Api(self._api_url, key) as api:
             for name in plan.adapters:
-                request = PushRequest(folder=folders[name], name=name, alias="live", wait_s=PUSH_WITHIN_S, quiet=True)
+                request = PushRequest(folder=folders[name], name=name, wait_s=PUSH_WITHIN_S, quiet=True)
                 version = push_adapter(api, request)
                 if version["state"] != "ready":
                     reason = f"{version['reject_code']}: {version['reject_detail']}"

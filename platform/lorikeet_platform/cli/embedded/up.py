@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from lorikeet_platform.accounts.admin_token import load_admin_token
-from lorikeet_platform.accounts.owner_token import issue_owner_token
 from lorikeet_platform.cli.api import Api
 from lorikeet_platform.cli.console import CommandFailed, ExitCode, say
 from lorikeet_platform.cli.embedded.addresses import Listener, admin_listener, api_listener, health_listener
@@ -24,10 +23,8 @@ from lorikeet_platform.cli.embedded.demo import Seeder
 from lorikeet_platform.cli.embedded.engine_child import write_engine_config
 from lorikeet_platform.cli.embedded.model import prepared_model
 from lorikeet_platform.cli.embedded.supervise import Supervisor
-from lorikeet_platform.cli.embedded.welcome import Demo, demo_welcome, plain_welcome
-from lorikeet_platform.clock import now_us
+from lorikeet_platform.cli.embedded.welcome import Demo, demo_welcome, new_owner_token, plain_welcome
 from lorikeet_platform.db.migrate import upgrade
-from lorikeet_platform.db.session import Database
 from lorikeet_platform.settings import Settings
 
 # A Unix socket's address has 107 bytes; the folder's random part and the file's name take 25 of them.
@@ -123,7 +120,7 @@ def _gateway_environment(settings: Settings, addresses: Addresses, model_dir: Pa
 
 def _welcome(settings: Settings, addresses: Addresses, *, demo: bool) -> str:
     api, admin_url = addresses.api.url, addresses.admin.url
-    owner_token = _new_owner_token(settings)
+    owner_token = new_owner_token(settings)
     if not demo:
         return plain_welcome(api, admin_url, owner_token)
     demo_file = settings.data_dir / "demo.json"
@@ -132,15 +129,6 @@ def _welcome(settings: Settings, addresses: Addresses, *, demo: bool) -> str:
     facts = Demo(api, admin_url, owner_token, settings.model_name, tenants)
     facts.write(demo_file)
     return demo_welcome(facts)
-
-
-def _new_owner_token(settings: Settings) -> str:
-    database = Database(settings.resolved_database_url)
-    try:
-        with database.unit_of_work() as work:
-            return issue_owner_token(work, now_us())
-    finally:
-        database.close()
 
 
 async def _in_daemon_thread(work: Callable[[], T]) -> T:

@@ -8,6 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from lorikeet_platform.accounts.owner_token import issue_owner_token
+from lorikeet_platform.clock import now_us
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.settings import Settings
+
 QUESTION = "What is the capital of France?"
 
 
@@ -47,6 +52,16 @@ def known_keys(path: Path) -> dict[str, str]:
         return {str(tenant["slug"]): str(tenant["key"]) for tenant in tenants}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
+
+
+def new_owner_token(settings: Settings) -> str:
+    """A fresh one-time token for the owner's link; earlier unused ones are void."""
+    database = Database(settings.resolved_database_url)
+    try:
+        with database.unit_of_work() as work:
+            return issue_owner_token(work, now_us())
+    finally:
+        database.close()
 
 
 def owner_link(admin: str, token: str) -> str:

@@ -19,6 +19,7 @@ MIB = 1 << 20
 MAX_SLICES = 512
 GONE = frozenset({404, 410})
 OFFSET_MOVED = 409
+SLICE_DAMAGED = 460
 
 
 class Transfer:
@@ -80,6 +81,8 @@ class Transfer:
             self._state.forget()  # expired on the server: begin again
         elif status == OFFSET_MOVED and refusal.code == "offset_conflict":
             self._patience.wait_after("the server has another offset")
+        elif status == SLICE_DAMAGED:
+            self._patience.wait_after("a slice was damaged on its way; the server kept nothing of it")
         elif refusal.should_retry and refusal.status not in (429, 507):
             self._patience.wait_after(refusal.message, refusal)
         else:
