@@ -150,7 +150,7 @@ def a_version(
     work.add(version)
     work.flush()
     if state == "ready" and live:
-        point_live_at(work, version, only_if_unset=False, now=now)
+        point_live_at(work, version, now=now)
     return version
 
 

@@ -147,7 +147,7 @@ def _existing(
     """No new number; a request to move `live` holds all the same."""
     if request.move_live:
         if version.state == "ready":
-            point_live_at(work, version, only_if_unset=False, now=now)
+            point_live_at(work, version, now=now)
         else:
             version.live_when_ready = True
     spare = tuple(upload.id for upload in uploads.values() if upload.state == "open")

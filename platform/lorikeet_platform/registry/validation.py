@@ -28,7 +28,7 @@ from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import AdapterVersion, Upload, VersionFile
 from lorikeet_platform.jobs.queue import LeasedJob
 from lorikeet_platform.jobs.runner import Write
-from lorikeet_platform.registry.aliases import point_live_at
+from lorikeet_platform.registry.aliases import point_live_when_ready
 from lorikeet_platform.registry.sealing import CONFIG, WEIGHTS
 from lorikeet_platform.registry.states import transition
 from lorikeet_platform.registry.uploads.service import list_slices, purge_bytes, slice_key
@@ -138,7 +138,7 @@ class VersionValidator:
             warnings=[*adapter.warnings, *_twins(work, version, digest)],
             ready_at=now,
         )
-        point_live_at(work, version, only_if_unset=not version.live_when_ready, now=now)
+        point_live_when_ready(work, version, now=now)
         _consume_uploads(work, job)
 
     def _reject(self, work: Session, job: LeasedJob, rejection: _Rejection) -> None:

@@ -161,6 +161,27 @@ def test_live_moves_only_on_request(
     assert live() == 2
 
 
+def test_a_late_verdict_takes_live_back_from_no_newer_version(
+    context: PlatformContext, runner: JobRunner, uploader: Uploader, tmp_path: Path
+) -> None:
+    contents = [write_files(tmp_path / str(seed), tensors(seed=seed)) for seed in (1, 2)]
+    for content in contents:
+        uploader.seal(content.config.read_bytes(), content.weights.read_bytes(), alias="live")
+    with context.db.read() as work:
+        first, second = work.scalars(select(Job.id).order_by(Job.id)).all()
+
+    def live() -> int:
+        number: int = uploader.client.get("/v1/adapters/pirate", headers=uploader.tenant.auth).json()["aliases"]["live"]
+        return number
+
+    assert runner.run(second)
+    assert live() == 2
+    assert runner.run(first)
+    assert (shown(uploader, 1)["state"], live()) == ("ready", 2)
+    uploader.seal(contents[0].config.read_bytes(), contents[0].weights.read_bytes(), alias="live")
+    assert live() == 1  # asked for now
+
+
 def test_other_files_of_the_same_adapter_share_one_image_and_say_so(
     context: PlatformContext, runner: JobRunner, uploader: Uploader, tmp_path: Path
 ) -> None:
