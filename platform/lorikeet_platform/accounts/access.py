@@ -81,8 +81,15 @@ def check_same_origin(request: Request) -> None:
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None and site != "same-origin":
         raise PlatformError("csrf_failed")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+    if origin is not None and _host_of(origin) != request.headers.get("host"):
         raise PlatformError("csrf_failed")
+
+
+def _host_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # brackets of an IPv6 address that do not match
+        raise PlatformError("csrf_failed") from None
 
 
 Admin = Annotated[Administrator, Depends(administrator)]

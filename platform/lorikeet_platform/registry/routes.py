@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from lorikeet_platform.context import PlatformContext, get_context
@@ -19,6 +19,7 @@ from lorikeet_platform.web.json_body import StrictJsonRoute
 
 LONGEST_WAIT_S = 30
 POLL_S = 0.1
+HIGHEST_NUMBER = 2**31 - 1  # what the column holds
 
 router = APIRouter(prefix="/v1/adapters", tags=["adapters"], route_class=StrictJsonRoute)
 
@@ -63,7 +64,7 @@ def create_version(name: str, body: VersionCreate, caller: Caller, request: Requ
 @router.get("/{name}/versions/{number}", operation_id="get_version")
 async def get_version(
     name: str,
-    number: int,
+    number: Annotated[int, Path(ge=1, le=HIGHEST_NUMBER)],
     caller: Caller,
     request: Request,
     wait: Annotated[int, Query(ge=0, le=LONGEST_WAIT_S, description="seconds to wait for the verdict")] = 0,

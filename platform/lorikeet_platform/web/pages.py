@@ -37,8 +37,8 @@ def pages_router(static_dir: Path) -> APIRouter:
     def page(path: str) -> Response:
         if path.startswith(API_PREFIXES) or "\x00" in path:
             raise PlatformError("not_found")
-        file = (root / path).resolve()
-        if file.is_file() and file.is_relative_to(root):
+        file = _file_at(root, path)
+        if file is not None:
             return FileResponse(file, headers={"cache-control": ASSET_AGE} if path.startswith("assets/") else None)
         if path.startswith("assets/"):
             raise PlatformError("not_found")
@@ -46,3 +46,12 @@ def pages_router(static_dir: Path) -> APIRouter:
         return FileResponse(index) if index.is_file() else HTMLResponse(NOT_BUILT)
 
     return router
+
+
+def _file_at(root: Path, path: str) -> Path | None:
+    """The file under `root`, if the address means one."""
+    try:
+        file = (root / path).resolve()
+        return file if file.is_file() and file.is_relative_to(root) else None
+    except OSError:  # such as a name longer than the file system allows
+        return None

@@ -105,6 +105,7 @@ def test_an_unsafe_method_needs_the_csrf_token(admin: TestClient, csrf: dict[str
         {"origin": "http://elsewhere.example"},
         {"origin": "http://127.0.0.1:8000"},
         {"origin": "null"},
+        {"origin": "http://["},
     ],
 )
 def test_another_sites_page_cannot_act_even_with_the_token(

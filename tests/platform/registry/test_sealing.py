@@ -135,6 +135,13 @@ def test_adapters_of_another_tenant_do_not_exist(
         assert api.get(path.format("pirate"), headers=harbour.auth).status_code == 200
 
 
+@pytest.mark.parametrize("number", ["0", "-1", "x", "1.5", "2147483648", "99999999999999999999", "9" * 5000])
+def test_a_number_that_no_version_can_have_is_not_found(uploader: Uploader, number: str) -> None:
+    uploader.seal(ONE, TWO)
+    response = uploader.client.get(f"/v1/adapters/pirate/versions/{number}", headers=uploader.tenant.auth)
+    assert error(response) == (404, "not_found", None)
+
+
 @pytest.mark.parametrize("name", ["a", "a1", "pirate-talk", "v1.2_x", "a" * 64])
 def test_names_that_may_be_given(name: str) -> None:
     assert is_adapter_name(name)

@@ -59,7 +59,7 @@ def pages(tmp_path: Path, context: PlatformContext) -> TestClient:
     return TestClient(guarded)
 
 
-@pytest.mark.parametrize("path", ["/", "/sign-in", "/tenants/harbour/adapters"])
+@pytest.mark.parametrize("path", ["/", "/sign-in", "/tenants/harbour/adapters", "/" + "a" * 300, "/a" * 4000])
 def test_every_other_address_is_the_page(pages: TestClient, path: str) -> None:
     response = pages.get(path)
     assert response.text == "<title>page</title>"
@@ -70,7 +70,8 @@ def test_every_other_address_is_the_page(pages: TestClient, path: str) -> None:
 
 def test_assets_are_kept_by_browsers_and_a_missing_one_is_404(pages: TestClient) -> None:
     assert "immutable" in pages.get("/assets/app.123.js").headers["cache-control"]
-    assert pages.get("/assets/app.999.js").status_code == 404
+    for missing in ("app.999.js", "a" * 300):
+        assert pages.get(f"/assets/{missing}").status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/..%2fsecret", "/%2e%2e/secret", "/assets/..%2f..%2fsecret", "//etc/passwd", "/%00"])
