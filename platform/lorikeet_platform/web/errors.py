@@ -1,7 +1,8 @@
 """Every error as one shape: `{"error": {message, type, param, code}, "request_id"}`.
 
-Covers refusals of our own, the framework's 404 and 405, its validation errors, a database that does not answer, and
-bugs. Sentences come from `errors`; nothing of a traceback, a statement or a value reaches the caller.
+Covers refusals of our own, the framework's 404 and 405, its validation errors, a database that does not answer or
+cannot keep a value, and bugs. Sentences come from `errors`; nothing of a traceback, a statement or a value reaches the
+caller.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from lorikeet_platform.errors import PlatformError
+
+log = structlog.get_logger(__name__)
 
 RETRIED_BY_CLIENTS = frozenset({408, 409, 429})  # and every 5xx; clients obey x-should-retry instead of guessing
 MAX_SENTENCE = 300
@@ -70,6 +74,7 @@ def install_error_rendering(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     for kind in (OperationalError, InterfaceError, PoolTimeout):
         app.add_exception_handler(kind, _on_database_error)
+    app.add_exception_handler(DataError, _on_unstorable_value)
 
 
 def _on_platform_error(request: Request, error: Exception) -> JSONResponse:
@@ -78,6 +83,13 @@ def _on_platform_error(request: Request, error: Exception) -> JSONResponse:
 
 def _on_database_error(request: Request, _error: Exception) -> JSONResponse:
     return render(request, PlatformError("db_unavailable"))
+
+
+def _on_unstorable_value(request: Request, error: Exception) -> JSONResponse:
+    """The last line of defence: bounds and shapes are checked before. The driver's text may hold the value."""
+    kind = type(cast(DataError, error).orig).__name__
+    log.warning("the database refused a value", request_id=request_id_of(request), error=kind)
+    return render(request, PlatformError("invalid_value"))
 
 
 def _on_http_exception(request: Request, error: Exception) -> JSONResponse:

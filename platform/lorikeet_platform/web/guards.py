@@ -1,7 +1,7 @@
 """The outermost ASGI layer: what every request must satisfy before anything reads it, and what every answer carries.
 
     in:   at most 100 headers of 32 KiB, never Content-Length together with Transfer-Encoding, no compressed body,
-          no credential in the address, a body within bounds that keeps moving
+          no NUL character and no credential in the address, a body within bounds that keeps moving
     out:  x-request-id, no-store, nosniff on everything; a bug becomes a 500 in the common shape
 
 Knows no routes and no tenants.
@@ -30,6 +30,7 @@ from lorikeet_platform.web.errors import render
 log = logging.getLogger(__name__)
 
 CREDENTIAL_NAMES = frozenset({"api_key", "api-key", "apikey", "access_token", "authorization", "x-api-key"})
+CONTENT_LENGTH = re.compile(r"[0-9]{1,20}")
 CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY = re.compile(KEY_PATTERN)
 
@@ -95,10 +96,12 @@ class Guard:
             raise PlatformError(
                 "bad_request", "Send Content-Length or Transfer-Encoding, not both.", headers={"connection": "close"}
             )
-        if len(lengths) > 1 or any(not (text.isascii() and text.isdigit()) for text in lengths):
+        if len(lengths) > 1 or not all(CONTENT_LENGTH.fullmatch(text) for text in lengths):
             raise PlatformError("bad_request", "Content-Length is not one number.", headers={"connection": "close"})
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise PlatformError("unsupported_media_type", "Compressed bodies are not accepted.")
+        if "\x00" in scope["path"]:  # Postgres cannot keep or compare it
+            raise PlatformError("invalid_value", "The address has a NUL character.", "path")
         if _has_credential(scope["query_string"]):
             raise PlatformError("key_in_query")
         if lengths and int(lengths[0]) > self._bounds.body_bytes(scope):

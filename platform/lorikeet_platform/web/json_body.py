@@ -1,11 +1,12 @@
 """Request bodies as strict JSON: one content type, bounded, no duplicate keys, no NaN.
 
 `StrictJsonRoute` gives routes with a pydantic body the same reader, before the framework would use its own lenient one.
+What such a body says is stored, so no string of it may hold a NUL character, which Postgres cannot keep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from email.message import Message
 from typing import Any
 
@@ -16,10 +17,12 @@ from lorikeet_adapters.strict_json import StrictJsonError, loads
 from lorikeet_platform.errors import PlatformError
 
 MAX_DEPTH = 64
+MAX_PARAM = 100
+NUL = "\x00"
 
 
-async def read_json(request: Request, max_bytes: int | None = None) -> dict[str, Any]:
-    """The body's JSON object. Without `max_bytes` only the server's general bound applies.
+async def read_json(request: Request) -> dict[str, Any]:
+    """The body's JSON object; its size is bounded by `web.guards`.
 
     Raises:
         PlatformError: unsupported_media_type, request_too_large, invalid_json, duplicate_key, invalid_unicode,
@@ -29,8 +32,6 @@ async def read_json(request: Request, max_bytes: int | None = None) -> dict[str,
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if max_bytes is not None and len(body) > max_bytes:
-            raise PlatformError("request_too_large", f"The body may have at most {max_bytes} bytes.")
     try:
         value = loads(bytes(body), max_depth=MAX_DEPTH)
     except StrictJsonError as error:
@@ -50,7 +51,7 @@ def check_content_type(request: Request, wanted: str) -> None:
 
 
 class StrictJsonRoute(APIRoute):
-    """A route whose body is read by `read_json`."""
+    """A route whose body is read by `read_json` and holds no NUL character."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -59,8 +60,33 @@ class StrictJsonRoute(APIRoute):
 
         async def read_then_handle(request: Request) -> Response:
             # Starlette keeps a parsed body in these two; the framework then finds it instead of parsing itself.
-            request._json = await read_json(request)
+            request._json = _without_nul(await read_json(request))
             request._body = b"{}"
             return await handle(request)
 
         return read_then_handle
+
+
+def _without_nul(body: dict[str, Any]) -> dict[str, Any]:
+    """Raises PlatformError(invalid_value) naming the field; recursion is as deep as `read_json` lets bodies be."""
+    param = _place_of_nul(body, ())
+    if param is not None:
+        name = ".".join(param).replace(NUL, "")
+        raise PlatformError("invalid_value", "A string of the body has a NUL character.", name[:MAX_PARAM] or None)
+    return body
+
+
+def _place_of_nul(value: object, path: tuple[str, ...]) -> tuple[str, ...] | None:
+    if isinstance(value, str):
+        return path if NUL in value else None
+    inner: Iterable[tuple[object, object]] = ()
+    if isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, list):
+        inner = enumerate(value)
+    for key, item in inner:
+        here = (*path, str(key))
+        found = here if NUL in str(key) else _place_of_nul(item, here)
+        if found is not None:
+            return found
+    return None

@@ -35,7 +35,7 @@ def pages_router(static_dir: Path) -> APIRouter:
 
     @router.get("/{path:path}")
     def page(path: str) -> Response:
-        if path.startswith(API_PREFIXES) or "\x00" in path:
+        if path.startswith(API_PREFIXES):
             raise PlatformError("not_found")
         file = _file_at(root, path)
         if file is not None:

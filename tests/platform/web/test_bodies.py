@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from lorikeet_platform.context import PlatformContext
-from tests.support.platform_parts import Tenant
+from tests.support.platform_parts import CONFIG, WEIGHTS, Tenant
 
 ROUTES = ["/admin/v1/tenants", "/v1/adapters/pirate/versions", "/v1/chat/completions"]
 
@@ -105,6 +105,36 @@ def test_a_field_of_the_wrong_kind_is_400_and_named(admin: TestClient, as_admin:
     assert refused({"slug": 7}) == (400, "invalid_value", "slug")
     assert refused({"slug": "A B"}) == (400, "invalid_value", "slug")
     assert refused({"slug": "abc", "colour": "red"}) == (400, "unknown_parameter", "colour")
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "param"),
+    [
+        ("/admin/v1/tenants", {"slug": "abc", "display_name": "a\0b"}, "display_name"),
+        ("/admin/v1/tenants/harbour/keys", {"name": "\0"}, "name"),
+        ("/auth/bootstrap", {"token": "\0"}, "token"),
+        ("/v1/adapters/pirate/versions", {"files": {CONFIG: "\0", WEIGHTS: "b"}}, f"files.{CONFIG}"),
+        (
+            "/v1/adapters/pirate/versions",
+            {"files": {CONFIG: "a", WEIGHTS: "b"}, "description": "one\0"},
+            "description",
+        ),
+        ("/v1/adapters/pirate/versions", {"files": [{"a": 1}, {"b\0": 1}]}, "files.1.b"),
+    ],
+)
+def test_a_nul_character_in_what_would_be_stored_is_400_and_named(
+    api: TestClient,
+    admin: TestClient,
+    harbour: Tenant,
+    as_admin: dict[str, str],
+    route: str,
+    body: object,
+    param: str,
+) -> None:
+    client, auth = (api, harbour.auth) if route.startswith("/v1") else (admin, as_admin)
+    response = client.post(route, json=body, headers=auth)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["param"]) == (400, "invalid_value", param)
 
 
 def test_a_refusal_never_repeats_much_of_what_was_sent(admin: TestClient, as_admin: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi import APIRouter
 from fastapi.testclient import TestClient
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 from starlette.types import Message, Receive, Scope, Send
 
 from lorikeet_platform.app import create_tenant_app
@@ -44,6 +44,10 @@ def broken(context: PlatformContext) -> TestClient:
     def database() -> None:
         raise OperationalError("SELECT secret", {"p": "secret"}, Exception("secret"))
 
+    @router.get("/value")
+    def value() -> None:
+        raise DataError("SELECT secret", {"p": "secret"}, Exception("secret"))
+
     return TestClient(create_tenant_app(context, [router]), raise_server_exceptions=False)
 
 
@@ -76,6 +80,12 @@ def test_a_database_that_does_not_answer_is_503(broken: TestClient) -> None:
     assert response.headers["retry-after"] == "2"
 
 
+def test_a_value_that_the_database_cannot_keep_is_400(broken: TestClient) -> None:
+    response = broken.get("/value")
+    assert shape(response) == (400, "invalid_value")
+    assert "secret" not in response.text
+
+
 @pytest.mark.parametrize("path", ["/livez", "/nothing", "/v1/adapters", "/bug"])
 def test_every_answer_carries_the_headers(broken: TestClient, path: str) -> None:
     headers = broken.get(path).headers
@@ -99,7 +109,7 @@ def test_length_and_transfer_encoding_together_are_refused(api: TestClient) -> N
     assert response.headers["connection"] == "close"
 
 
-@pytest.mark.parametrize("length", ["-1", "+2", "2, 2", "0x2", "²"])
+@pytest.mark.parametrize("length", ["-1", "+2", "2, 2", "0x2", "²", "9" * 5000])
 def test_a_length_that_is_no_number_is_refused(length: str) -> None:
     status = asyncio.run(status_of([(b"content-length", length.encode())]))
     assert status == 400
@@ -121,6 +131,21 @@ def test_a_credential_in_the_address_is_refused(api: TestClient, admin: TestClie
         response = client.get("/livez?" + query.format(key=new_key().text.replace("_", "%5F")))
         assert shape(response) == (400, "key_in_query")
         assert "lk_" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/v1/adapters/%00/versions/1"), ("HEAD", "/v1/uploads/%00"), ("GET", "/v1/models/a%00b"), ("GET", "/%00")],
+)
+def test_a_nul_character_in_the_address_is_refused(
+    api: TestClient, admin: TestClient, harbour: Tenant, method: str, path: str
+) -> None:
+    for client in (api, admin):
+        response = client.request(method, path, headers=harbour.auth | {"tus-resumable": "1.0.0"})
+        assert response.status_code == 400
+        if method != "HEAD":
+            assert shape(response) == (400, "invalid_value")
+            assert response.json()["error"]["param"] == "path"
 
 
 def test_the_owners_link_is_no_credential_in_the_address(admin: TestClient) -> None:

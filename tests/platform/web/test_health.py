@@ -74,7 +74,7 @@ def test_assets_are_kept_by_browsers_and_a_missing_one_is_404(pages: TestClient)
         assert pages.get(f"/assets/{missing}").status_code == 404
 
 
-@pytest.mark.parametrize("path", ["/..%2fsecret", "/%2e%2e/secret", "/assets/..%2f..%2fsecret", "//etc/passwd", "/%00"])
+@pytest.mark.parametrize("path", ["/..%2fsecret", "/%2e%2e/secret", "/assets/..%2f..%2fsecret", "//etc/passwd"])
 def test_no_address_leads_out_of_the_folder(pages: TestClient, path: str) -> None:
     response = pages.get(path)
     assert response.status_code in (200, 404)
