@@ -1,6 +1,8 @@
 """From complete uploads to a version that is being validated: adapter, version, files and job in one transaction.
 
-Sealing again is harmless: the same uploads, or other uploads of the same two files, lead to the version that exists.
+Sealing again is harmless: the same uploads, or other uploads of the two files of a ready version, lead to the version
+that exists. While a version is being validated, nobody knows whether its bytes are those of the declared digests, so
+other uploads do not share its verdict.
 """
 
 from __future__ import annotations
@@ -113,11 +115,13 @@ def _version_of_uploads(work: Session, adapter: Adapter, uploads: dict[str, Uplo
     mine = select(AdapterVersion).where(
         AdapterVersion.tenant_id == adapter.tenant_id, AdapterVersion.adapter_id == adapter.id
     )
-    return work.scalars(mine.where(*(AdapterVersion.id.in_(version_ids) for version_ids in files))).one_or_none()
+    sealed = mine.where(*(AdapterVersion.id.in_(version_ids) for version_ids in files))
+    # Locked: its verdict may come at any moment, and what happens to `live` depends on its state.
+    return work.scalars(sealed.with_for_update(), execution_options={"populate_existing": True}).one_or_none()
 
 
 def _version_with_files(work: Session, adapter: Adapter, uploads: dict[str, Upload]) -> AdapterVersion | None:
-    """A version of this adapter, ready or on its way, made of exactly these two contents."""
+    """A ready version of this adapter made of exactly these two contents."""
     config, weights = (
         select(VersionFile.version_id).where(
             VersionFile.tenant_id == adapter.tenant_id,
@@ -134,7 +138,7 @@ def _version_with_files(work: Session, adapter: Adapter, uploads: dict[str, Uplo
             AdapterVersion.adapter_id == adapter.id,
             AdapterVersion.id.in_(config),
             AdapterVersion.id.in_(weights),
-            AdapterVersion.state.in_(("ready", "validating")),
+            AdapterVersion.state == "ready",  # which never changes any more
         )
         .order_by(AdapterVersion.number.desc())
         .limit(1)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from lorikeet_adapters.digest import write_normalised
@@ -91,7 +91,6 @@ class VersionValidator:
 
     def give_up(self, work: Session, job: LeasedJob) -> None:
         transition(work, _version(work, job), "failed_internal")
-        _consume_uploads(work, job)
 
     def clean_up(self, job: LeasedJob) -> None:
         """The slices are no longer needed: the files are stored whole, or were rejected."""
@@ -139,12 +138,10 @@ class VersionValidator:
             ready_at=now,
         )
         point_live_when_ready(work, version, now=now)
-        _consume_uploads(work, job)
 
     def _reject(self, work: Session, job: LeasedJob, rejection: _Rejection) -> None:
         detail = rejection.detail[:MAX_DETAIL]
         transition(work, _version(work, job), "rejected", reject_code=rejection.code, reject_detail=detail)
-        _consume_uploads(work, job)
 
     def _files(self, job: LeasedJob) -> list[_File]:
         with self._db.read() as work:
@@ -163,6 +160,14 @@ class VersionValidator:
 
 
 def _version(work: Session, job: LeasedJob) -> AdapterVersion:
+    """The version, locked for its verdict; its uploads have then served their purpose.
+
+    Locks come in the order of `sealing.seal`: config, weights, version. Another order could end in a deadlock.
+    """
+    for file in _version_files(work, job):
+        upload = work.get_one(Upload, (job.tenant_id, file.upload_id), with_for_update=True)
+        if upload.state == "sealed":
+            upload.state = "consumed"
     return work.get_one(AdapterVersion, (job.tenant_id, job.version_id), with_for_update=True)
 
 
@@ -185,15 +190,3 @@ def _twins(work: Session, version: AdapterVersion, digest: str) -> list[str]:
         .order_by(AdapterVersion.number)
     ).all()
     return [f"the same content as version {numbers[0]}"] if numbers else []
-
-
-def _consume_uploads(work: Session, job: LeasedJob) -> None:
-    uploads = select(VersionFile.upload_id).where(
-        VersionFile.tenant_id == job.tenant_id, VersionFile.version_id == job.version_id
-    )
-    work.execute(
-        update(Upload)
-        .where(Upload.tenant_id == job.tenant_id, Upload.id.in_(uploads), Upload.state == "sealed")
-        .values(state="consumed"),
-        execution_options={"synchronize_session": False},
-    )

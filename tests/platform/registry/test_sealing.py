@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Job
@@ -37,12 +37,24 @@ def test_sealing_makes_adapter_version_and_job_at_once(context: PlatformContext,
     assert (shown["aliases"], shown["versions"]) == ({}, [version])
 
 
-def test_the_same_content_leads_to_the_same_version(context: PlatformContext, uploader: Uploader) -> None:
+def test_the_same_content_leads_to_the_same_ready_version(context: PlatformContext, uploader: Uploader) -> None:
     first = uploader.seal(ONE, TWO)
+    with context.db.unit_of_work() as work:
+        work.execute(update(AdapterVersion).values(state="ready", digest="0" * 64, ready_at=context.clock()))
     again = uploader.seal(ONE, TWO)
-    assert (again.status_code, again.json()) == (200, first.json())
+    assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
     assert counts(context) == (1, 1, 1)
     assert len(list(context.store.list("uploads/"))) == 2  # those of the first; the second's are deleted
+
+
+def test_an_upload_does_not_share_the_verdict_on_another_ones_bytes(
+    context: PlatformContext, uploader: Uploader
+) -> None:
+    first = uploader.seal(ONE, TWO)
+    again = uploader.seal(ONE, TWO)
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert [first.json()["number"], again.json()["number"]] == [1, 2]
+    assert counts(context) == (1, 2, 2)
 
 
 def test_a_seal_sent_again_gets_the_first_answer(uploader: Uploader) -> None:
