@@ -16,6 +16,7 @@ import hmac
 import threading
 from dataclasses import dataclass
 
+import structlog
 from sqlalchemy import select, update
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -27,6 +28,8 @@ from lorikeet_platform.clock import MINUTE, SECOND, Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import ApiKey, Tenant
 from lorikeet_platform.errors import PlatformError
+
+log = structlog.get_logger(__name__)
 
 MAX_HEADER_BYTES = 128
 GOOD_CAPACITY, GOOD_TTL_US = 10_000, 5 * SECOND
@@ -123,6 +126,7 @@ class Authenticator:
             with self._db.read() as session:
                 row = session.execute(statement).one_or_none()
         except SQLAlchemyError as error:
+            log.error("keys cannot be checked", exc_info=error)
             raise PlatformError("auth_unavailable") from error
         stored = row.ApiKey.secret_mac if row else _NO_ROW_MAC
         version = row.ApiKey.pepper_version if row else self._pepper.current

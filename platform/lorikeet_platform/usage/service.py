@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+import structlog
 from sqlalchemy import update
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -15,6 +16,8 @@ from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import UsageRecord
 from lorikeet_platform.errors import PlatformError
+
+log = structlog.get_logger(__name__)
 
 Outcome = Literal["ok", "client_cancelled", "server_error", "deadline", "revoked", "shed"]
 
@@ -98,5 +101,6 @@ class UsageService:
             with self._db.unit_of_work() as work:
                 work.add(record)
         except SQLAlchemyError as error:
+            log.error("usage cannot be recorded", request_id=request_id, exc_info=error)
             raise PlatformError("metering_unavailable") from error
         return Ticket(self._db, self._clock, tenant_id=principal.tenant_id, request_id=request_id)

@@ -81,7 +81,8 @@ def _on_platform_error(request: Request, error: Exception) -> JSONResponse:
     return render(request, cast(PlatformError, error))
 
 
-def _on_database_error(request: Request, _error: Exception) -> JSONResponse:
+def _on_database_error(request: Request, error: Exception) -> JSONResponse:
+    log.error("the database does not answer", request_id=request_id_of(request), exc_info=error)
     return render(request, PlatformError("db_unavailable"))
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import event, update
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
 
 from lorikeet_platform.auth.key_format import new_key
 from lorikeet_platform.clock import MINUTE
@@ -148,9 +150,14 @@ def test_a_database_that_does_not_answer_is_503_never_401(api: TestClient, conte
     context.db.engine.dispose()
     with context.db.unit_of_work() as work:
         work.connection().exec_driver_sql("ALTER TABLE api_keys RENAME TO gone")
-    response = api.get(ROUTE, headers={"authorization": f"Bearer {new_key().text}"})
+    key = new_key().text
+    with capture_logs([merge_contextvars]) as lines:
+        response = api.get(ROUTE, headers={"authorization": f"Bearer {key}"})
     assert (response.status_code, response.json()["error"]["code"]) == (503, "auth_unavailable")
     assert "retry-after" in response.headers
+    [failure] = [line for line in lines if line["log_level"] == "error"]
+    assert failure["request_id"] == response.headers["x-request-id"]
+    assert all(part not in str(failure["exc_info"]) for part in (key, key[3:15]))
 
 
 def test_only_a_keyed_digest_of_a_key_is_stored(context: PlatformContext, harbour: Tenant) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+from structlog.testing import capture_logs
 
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.context import PlatformContext
@@ -86,5 +88,8 @@ def test_every_outcome_can_be_written(context: PlatformContext, principal: Princ
 def test_what_cannot_be_metered_is_not_served(context: PlatformContext, principal: Principal) -> None:
     with context.db.unit_of_work() as work:
         work.connection().exec_driver_sql("ALTER TABLE usage_records RENAME TO gone")
-    with pytest.raises(PlatformError, match="metering_unavailable"):
+    with capture_logs() as lines, pytest.raises(PlatformError, match="metering_unavailable"):
         open_ticket(context, principal)
+    assert [line["log_level"] for line in lines] == ["error"]
+    assert lines[0]["request_id"].startswith("req_")
+    assert isinstance(lines[0]["exc_info"], SQLAlchemyError)
