@@ -93,8 +93,8 @@ def create_tenant_app(context: PlatformContext, extra_routers: Sequence[APIRoute
     for router in (adapters_router, uploads_router, health_router, *extra_routers):
         app.include_router(router)
     check_access_is_declared(app.routes)
-    app.add_middleware(ObservedRequests, metrics=context.metrics)
     app.add_middleware(Guard, bounds=Bounds(context.settings.limits, uploads=UPLOADS_PREFIX))
+    app.add_middleware(ObservedRequests, metrics=context.metrics)  # outermost: it counts what the guard refuses
     return app
 
 
@@ -107,8 +107,8 @@ def create_admin_app(context: PlatformContext) -> FastAPI:
     app.include_router(pages_router(static_dir()))
     check_access_is_declared(app.routes)
     headers = SECURITY_HEADERS | (HSTS if context.settings.admin_cookie_secure else {})
-    app.add_middleware(ObservedRequests, metrics=context.metrics)
     app.add_middleware(Guard, bounds=Bounds(context.settings.limits, answer_headers=headers))
+    app.add_middleware(ObservedRequests, metrics=context.metrics)  # outermost: it counts what the guard refuses
     return app
 
 

@@ -1,4 +1,7 @@
-"""Counts and logs every HTTP request, by route template and status; knows nothing of what is asked."""
+"""Counts and logs every HTTP request, by route template and status; knows nothing of what is asked.
+
+The outermost layer. `web.guards`, inside it, leaves the request's ids in the scope's state.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ CLIENT_CLOSED: Final = 499
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # Probes come every few seconds and say nothing.
 SILENT: Final = frozenset({"/livez", "/readyz", "/metrics"})
+IDS: Final = ("request_id", "client_request_id")
 
 log = structlog.get_logger(__name__)
 
@@ -53,4 +57,5 @@ class ObservedRequests:
         self._metrics.requests.labels(route, method, str(status)).inc()
         self._metrics.request_seconds.labels(route).observe(seconds)
         if route not in SILENT:
-            log.info("request", method=method, route=route, status=status, duration_ms=round(seconds * 1000, 1))
+            ids = {name: value for name in IDS if (value := scope.get("state", {}).get(name)) is not None}
+            log.info("request", method=method, route=route, status=status, duration_ms=round(seconds * 1000, 1), **ids)

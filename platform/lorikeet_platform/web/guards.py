@@ -1,24 +1,25 @@
-"""The outermost ASGI layer: what every request must satisfy before anything reads it, and what every answer carries.
+"""What every request must satisfy before anything reads it, and what every answer carries.
 
     in:   at most 100 headers of 32 KiB, never Content-Length together with Transfer-Encoding, no compressed body,
           no NUL character and no credential in the address, a body within bounds that keeps moving
     out:  x-request-id, no-store, nosniff on everything; a bug becomes a 500 in the common shape
+    log:  every line written on behalf of a request carries its id
 
-Knows no routes and no tenants.
+Only `telemetry.requests` is further out, which counts what is refused here. Knows no routes and no tenants.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 
+import structlog
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lorikeet_platform.auth.key_format import KEY_PATTERN
@@ -27,7 +28,7 @@ from lorikeet_platform.ids import new_id
 from lorikeet_platform.settings import LimitSettings
 from lorikeet_platform.web.errors import render
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 CREDENTIAL_NAMES = frozenset({"api_key", "api-key", "apikey", "access_token", "authorization", "x-api-key"})
 CONTENT_LENGTH = re.compile(r"[0-9]{1,20}")
@@ -74,18 +75,21 @@ class Guard:
                 message = self._with_headers(message, request_id, time.perf_counter() - started_at)
             await send(message)
 
-        try:
-            self._check(scope, headers)
-            await self._app(scope, self._bounded(scope, receive), guarded_send)
-        except PlatformError as error:
-            if has_started:
-                raise
-            await render(Request(scope), error)(scope, receive, guarded_send)
-        except Exception:
-            log.exception("request %s failed", request_id)
-            if has_started:
-                raise  # the server breaks the connection: an answer cut short must not look complete
-            await render(Request(scope), PlatformError("internal_error"))(scope, receive, guarded_send)
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            try:
+                self._check(scope, headers)
+                await self._app(scope, self._bounded(scope, receive), guarded_send)
+            except ClientDisconnect:
+                pass  # nobody is there to be answered, and it is no fault of ours
+            except PlatformError as error:
+                if has_started:
+                    raise
+                await render(Request(scope), error)(scope, receive, guarded_send)
+            except Exception:
+                log.exception("a request failed")
+                if has_started:
+                    raise  # the server breaks the connection: an answer cut short must not look complete
+                await render(Request(scope), PlatformError("internal_error"))(scope, receive, guarded_send)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         limits, raw = self._bounds.limits, scope["headers"]

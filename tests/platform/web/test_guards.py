@@ -11,6 +11,8 @@ from fastapi import APIRouter
 from fastapi.testclient import TestClient
 from sqlalchemy.exc import DataError, OperationalError
 from starlette.types import Message, Receive, Scope, Send
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
 
 from lorikeet_platform.app import create_tenant_app
 from lorikeet_platform.auth.key_format import new_key
@@ -67,17 +69,25 @@ def test_no_admin_route_exists_on_the_tenant_port(api: TestClient, as_admin: dic
 
 
 def test_a_bug_is_a_500_that_tells_nothing(broken: TestClient) -> None:
-    response = broken.get("/bug")
+    with capture_logs([merge_contextvars]) as lines:
+        response = broken.get("/bug")
     assert shape(response) == (500, "internal_error")
+    [failure] = [line for line in lines if line["log_level"] == "error"]
+    assert failure["exc_info"]
+    assert failure["request_id"] == response.headers["x-request-id"]
     assert "secret" not in response.text
     assert response.headers["x-should-retry"] == "true"
 
 
 def test_a_database_that_does_not_answer_is_503(broken: TestClient) -> None:
-    response = broken.get("/database")
+    with capture_logs() as lines:
+        response = broken.get("/database")
     assert shape(response) == (503, "db_unavailable")
     assert "secret" not in response.text
     assert response.headers["retry-after"] == "2"
+    [failure] = [line for line in lines if line["log_level"] == "error"]
+    assert isinstance(failure["exc_info"], OperationalError)
+    assert failure["request_id"] == response.headers["x-request-id"]
 
 
 def test_a_value_that_the_database_cannot_keep_is_400(broken: TestClient) -> None:

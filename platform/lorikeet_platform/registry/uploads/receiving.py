@@ -51,6 +51,7 @@ async def receive_slice(
     Raises:
         PlatformError: request_too_large, slice_checksum_mismatch, request_timeout, storage_full, and what
             `service.add_slice` raises. After any of them nothing of the body is kept, but see the module's text.
+        ClientDisconnect: the connection broke.
     """
     with _storage_errors(), tempfile.NamedTemporaryFile(dir=_folder(context), prefix="slice-") as file:
         received = ReceivedSlice(file.file, Path(file.name), SliceHasher())
@@ -63,7 +64,7 @@ async def receive_slice(
         offset = upload.received
         if received.n_bytes:
             offset = await asyncio.to_thread(_record, context, upload, received)
-        if isinstance(interruption, PlatformError):
+        if interruption is not None:
             raise interruption
         return offset
 

@@ -9,7 +9,6 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 
 from lorikeet_platform.context import PlatformContext, get_context
 from lorikeet_platform.db.tables import Upload
@@ -91,10 +90,7 @@ async def append_to_upload(upload_id: str, caller: Caller, request: Request) -> 
     service.check_slice(upload, offset)
     if int(request.headers.get("content-length", "0")) > upload.length - offset:
         raise PlatformError("request_too_large", "The slice goes past the end of the file.")
-    try:
-        upload.received = await receive_slice(context, upload, request.stream(), checksum)
-    except ClientDisconnect:
-        return Response(status_code=204)  # nobody is there to read it
+    upload.received = await receive_slice(context, upload, request.stream(), checksum)
     return Response(status_code=204, headers=RESUMABLE | _standing(upload))
 
 
