@@ -58,7 +58,11 @@ def build_engine(config: EngineConfig) -> Engine:
     table = spec.module_table(config.model_name)
     loader = AdapterLoader(AdapterSource(LocalBlobStore(config.store_dir)), table, dtype, config.max_rank)
     kv = KvManager(n_blocks=budget.n_blocks, block_size=config.block_size, block_bytes=budget.block_bytes)
-    residency = AdapterResidency(n_grains=runner.arena.n_grains, grain_bytes=GRAIN * dtype.itemsize)
+    residency = AdapterResidency(
+        n_grains=runner.arena.n_grains,
+        grain_bytes=GRAIN * dtype.itemsize,
+        max_loading=config.max_adapters_per_step,
+    )
     limits = SchedulerLimits(
         max_model_len=budget.max_model_len,
         max_num_seqs=config.max_num_seqs,

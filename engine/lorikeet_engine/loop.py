@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from lorikeet_engine.errors import EngineError, EngineFailure
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.memory.adapter_residency import AdapterResidency, Residency
+from lorikeet_engine.memory.adapter_residency import AdapterResidency
 from lorikeet_engine.memory.kv_manager import KvManager
 from lorikeet_engine.scheduling.plan import Phase, StepPlan, StepResult
 from lorikeet_engine.scheduling.request import Request
@@ -91,6 +91,11 @@ class EngineLoop:
     def has_work(self) -> bool:
         return bool(self.scheduler.n_running or self.scheduler.n_waiting)
 
+    @property
+    def is_computing(self) -> bool:
+        """Whether the next step has something to compute; waiting requests alone may be waiting for a load."""
+        return self.scheduler.n_running > 0
+
     def step(self, now: float) -> list[TokenOutput | RequestFailure]:
         """One iteration; what it returns belongs to the requests' clients."""
         events: list[TokenOutput | RequestFailure] = [*self._collect_loads()]
@@ -100,8 +105,8 @@ class EngineLoop:
             self._loader.start(key)
         if plan is None:
             return events
+        self._place_adapters(plan)  # a failed copy leaves the arena unknown: it ends the process, not one request
         try:
-            self._place_adapters(plan)
             result = self._runner.execute(plan)
         except Exception:
             log.exception("step %d with %d rows failed", plan.step_id, len(plan.rows))
@@ -142,13 +147,8 @@ class EngineLoop:
 
     def _fail_step(self, plan: StepPlan) -> list[RequestFailure]:
         self.counters.steps["failed"] += 1
-        failed = self.scheduler.fail(plan)
-        for placement in plan.placements:
-            self._images.pop(placement.key, None)
-            if self.residency.state(placement.key) is Residency.PLACING:
-                self.residency.forget(placement.key)
         failure = EngineFailure("the engine failed to compute this request")
-        return [RequestFailure(request_id, failure) for request_id in failed]
+        return [RequestFailure(request_id, failure) for request_id in self.scheduler.fail(plan)]
 
     def _place_adapters(self, plan: StepPlan) -> None:
         for placement in plan.placements:

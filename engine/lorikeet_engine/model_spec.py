@@ -27,6 +27,7 @@ class Traits:
     qk_norm: bool = False
     window: str = "never"
     no_rope_interval: int = 0
+    tied_embeddings: bool = False
 
 
 FAMILY = {
@@ -34,7 +35,7 @@ FAMILY = {
     "MistralForCausalLM": Traits(window="always"),
     "Qwen2ForCausalLM": Traits(qkv_bias=True, window="opt-in"),
     "Qwen3ForCausalLM": Traits(qk_norm=True, window="opt-in"),
-    "SmolLM3ForCausalLM": Traits(window="opt-in", no_rope_interval=4),
+    "SmolLM3ForCausalLM": Traits(window="opt-in", no_rope_interval=4, tied_embeddings=True),
 }
 QWEN_FULL_ATTENTION_LAYERS = 28  # transformers' default of max_window_layers
 
@@ -120,7 +121,7 @@ def spec_from_config(config: dict[str, Any], *, eos: int | list[int] | None) -> 
         vocab=config["vocab_size"],
         max_positions=config["max_position_embeddings"],
         rms_norm_eps=config["rms_norm_eps"],
-        tied_embeddings=bool(config.get("tie_word_embeddings", False)),
+        tied_embeddings=bool(config.get("tie_word_embeddings", traits.tied_embeddings)),
         qkv_bias=bool(config.get("attention_bias", False)) if traits.qkv_bias is None else traits.qkv_bias,
         o_bias=bool(config.get("attention_bias", False)) and traits.qkv_bias is None,
         mlp_bias=bool(config.get("mlp_bias", False)),

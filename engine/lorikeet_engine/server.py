@@ -166,7 +166,6 @@ class EngineServer:
             max_tokens=message.max_tokens,
             sampling=SamplingParams(message.temperature, message.top_p, message.top_k, message.seed),
             adapter=AdapterKey(message.tenant, message.adapter) if message.adapter else None,
-            arrival_s=time.monotonic(),
         )
         try:
             _check_sampling(request.sampling)

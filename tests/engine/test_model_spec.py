@@ -49,6 +49,7 @@ def test_windows_and_rotary_layers_follow_transformers_defaults(
     if kinds is None:
         kinds = ["sliding_attention" if window else "full_attention"] * 6
     assert ours.sliding_window == tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
+    assert ours.tied_embeddings == theirs.tie_word_embeddings
     assert ours.rope_layers == tuple(bool(x) for x in getattr(theirs, "no_rope_layers", None) or [1] * 6)
 
 

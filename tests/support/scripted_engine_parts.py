@@ -126,9 +126,10 @@ def scripted_engine(
     arena_grains: int = 16,
     adapter_grains: int = 4,
     load_delay: int = 1,
+    max_loading: int = 4,
 ) -> ScriptedEngine:
     kv = KvManager(n_blocks=n_blocks, block_size=block_size, block_bytes=64)
-    residency = AdapterResidency(n_grains=arena_grains, grain_bytes=32)
+    residency = AdapterResidency(n_grains=arena_grains, grain_bytes=32, max_loading=max_loading)
     limits = SchedulerLimits(
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
@@ -159,5 +160,4 @@ def request(
         max_tokens=max_tokens,
         sampling=SamplingParams(),
         adapter=AdapterKey(tenant, adapter) if adapter else None,
-        arrival_s=0.0,
     )

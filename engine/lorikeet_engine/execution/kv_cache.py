@@ -12,11 +12,6 @@ from lorikeet_engine.model_spec import ModelSpec
 from lorikeet_engine.models.inputs import KvLayer
 
 
-def block_bytes(spec: ModelSpec, *, block_size: int, dtype: torch.dtype) -> int:
-    """K and V of one block in all layers."""
-    return 2 * spec.n_layers * spec.n_kv_heads * spec.head_dim * block_size * dtype.itemsize
-
-
 class KvCache:
     def __init__(self, spec: ModelSpec, *, n_blocks: int, block_size: int, dtype: torch.dtype) -> None:
         shape = (n_blocks, spec.n_kv_heads, block_size, spec.head_dim)
@@ -25,7 +20,3 @@ class KvCache:
         )
         self.n_blocks = n_blocks
         self.block_size = block_size
-
-    @property
-    def nbytes(self) -> int:
-        return sum(layer.k.nbytes + layer.v.nbytes for layer in self.layers)

@@ -13,13 +13,13 @@ from pathlib import Path
 from lorikeet_engine.config import MIB, EngineConfig
 from lorikeet_engine.cost import kv_block_bytes
 from lorikeet_engine.errors import UnsupportedModel
+from lorikeet_engine.execution.cgroup import memory_left
 from lorikeet_engine.model_spec import ModelSpec
 
 KV_SHARE = 0.25  # of the memory available at start, when kv_cache_bytes is not given
 RESERVE_BYTES = 256 * MIB  # allocator slack, Python, the tokenizer's and the loader's buffers
 DEFAULT_MODEL_LEN = 2048
 SUGGESTED_LOAD = 0.65  # max_num_seqs suggested, as a share of the theoretical concurrency
-CGROUP_ROOT = Path("/sys/fs/cgroup")
 FLOAT_BYTES = 4
 
 
@@ -136,8 +136,8 @@ def activation_bytes(config: EngineConfig, spec: ModelSpec, *, itemsize: int, ma
 def available_memory() -> int:
     """Bytes this process may still take: what the system has available, or less where a cgroup says so."""
     system = _meminfo_available()
-    groups = [left for path in _cgroup_paths() if (left := _cgroup_left(path)) is not None]
-    return min([system, *groups])
+    left = memory_left()
+    return system if left is None else min(system, left)
 
 
 def _meminfo_available() -> int:
@@ -147,29 +147,3 @@ def _meminfo_available() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _cgroup_paths() -> list[Path]:
-    """The process's cgroup and its parents: any of them may hold the limit (version 2, then version 1)."""
-    path = Path("/proc/self/cgroup")
-    found: list[Path] = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        _, controllers, group = line.split(":", 2)
-        root = CGROUP_ROOT if not controllers else CGROUP_ROOT / "memory"
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        here = root / group.lstrip("/")
-        found += [here, *[parent for parent in here.parents if parent.is_relative_to(root)]]
-    return found
-
-
-def _cgroup_left(path: Path) -> int | None:
-    for limit_name, usage_name in (
-        ("memory.max", "memory.current"),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ):
-        limit_file, usage_file = path / limit_name, path / usage_name
-        if limit_file.exists() and usage_file.exists():
-            limit = limit_file.read_text().strip()
-            return None if limit == "max" else max(0, int(limit) - int(usage_file.read_text()))
-    return None

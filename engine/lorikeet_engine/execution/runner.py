@@ -11,6 +11,8 @@ from typing import Protocol
 import torch
 
 from lorikeet_engine.config import EngineConfig
+from lorikeet_engine.errors import UnsupportedModel
+from lorikeet_engine.execution.cgroup import cpu_quota
 from lorikeet_engine.execution.kv_cache import KvCache
 from lorikeet_engine.execution.memory_budget import MemoryBudget
 from lorikeet_engine.execution.sampler import sample
@@ -21,6 +23,8 @@ from lorikeet_engine.models.llama import LlamaModel
 from lorikeet_engine.models.weights import Weights
 from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.scheduling.plan import StepPlan, StepResult
+
+MANY_CORES = 1 << 16
 
 
 class PackedImage(Protocol):
@@ -80,11 +84,14 @@ def resolve_dtype(name: str) -> torch.dtype:
     if name == "auto":
         has_bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
         name = "bfloat16" if has_bf16 else "float32"
+    if name == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        raise UnsupportedModel("dtype bfloat16: this CPU cannot multiply in it; set float32, or auto")
     return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
 
 
 def set_threads(n_threads: int) -> int:
     """Size torch's pool; 0 leaves one core to the rest of the machine, since a busy core stalls every barrier."""
-    chosen = n_threads or max(1, len(os.sched_getaffinity(0)) - 1)
+    cores = min(len(os.sched_getaffinity(0)), int(cpu_quota() or MANY_CORES))
+    chosen = n_threads or max(1, cores - 1)
     torch.set_num_threads(chosen)
     return chosen

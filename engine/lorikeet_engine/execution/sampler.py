@@ -48,7 +48,8 @@ def _draw(logits: torch.Tensor, params: SamplingParams, index: int) -> int:
 
 def filtered_probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     """The distribution that one draw is made from, float32 [vocab]; tokens filtered out have probability 0."""
-    scores = logits / params.temperature
+    # From the largest down and in float64: a temperature close to 0 then picks it, instead of dividing to inf - inf.
+    scores = ((logits.double() - logits.max()) / params.temperature).float()
     if 0 < params.top_k < scores.numel():
         kept = scores.topk(params.top_k).values[-1]
         scores = scores.masked_fill(scores < kept, float("-inf"))

@@ -91,10 +91,6 @@ class LoraArena:
     def dtype(self) -> torch.dtype:
         return self.storage.dtype
 
-    @property
-    def nbytes(self) -> int:
-        return self.storage.nbytes
-
     def _read_head(self, extent: torch.Tensor, n_grains: int) -> Head:
         """Read the head and check that every block lies inside the extent: views past it would read a neighbour."""
         n_ints = self._n_layers * len(MODULES) * 2

@@ -46,13 +46,17 @@ class _Entry:
 
 
 class AdapterResidency:
-    """States, pins and room of every adapter the engine knows, over an arena of `n_grains` grains."""
+    """States, pins and room of every adapter the engine knows, over an arena of `n_grains` grains.
 
-    def __init__(self, *, n_grains: int, grain_bytes: int) -> None:
+    At most `max_loading` are on their way at once: their images lie in host memory, which nothing else bounds.
+    """
+
+    def __init__(self, *, n_grains: int, grain_bytes: int, max_loading: int) -> None:
         self._arena = AdapterArena(n_grains)
         self._grain_bytes = grain_bytes
         self.ledger = PoolLedger("adapters", n_grains * grain_bytes)
         self._entries: dict[AdapterKey, _Entry] = {}
+        self._max_loading = max_loading
         self._to_load: list[AdapterKey] = []
         self._clock = 0
 
@@ -61,6 +65,11 @@ class AdapterResidency:
         if key not in self._entries:
             self._entries[key] = _Entry(Residency.LOADING)
             self._to_load.append(key)
+
+    @property
+    def has_room_to_load(self) -> bool:
+        on_their_way = (Residency.LOADING, Residency.HOST)
+        return sum(entry.state in on_their_way for entry in self._entries.values()) < self._max_loading
 
     def take_loads(self) -> list[AdapterKey]:
         """The adapters to start loading now; each is told once."""
@@ -86,13 +95,9 @@ class AdapterResidency:
         del self._entries[key]
 
     def forget(self, key: AdapterKey) -> None:
-        """Nobody waits for the adapter any more, or its placement failed; it holds no pins and is not resident."""
-        entry = self._entries[key]
-        if entry.pins or entry.state is Residency.RESIDENT:
-            raise ValueError(f"adapter {key.digest} is {entry.state} with {entry.pins} pins and cannot be forgotten")
-        if entry.state is Residency.PLACING:
-            self._move(key, source=MemoryState.IN_FLIGHT, target=MemoryState.FREE)
-            self._arena.free(key)
+        """Nobody waits any more for an adapter in host memory."""
+        if self._entries[key].state is not Residency.HOST:
+            raise ValueError(f"adapter {key.digest} is {self._entries[key].state} and cannot be forgotten")
         del self._entries[key]
 
     def place(self, key: AdapterKey) -> Placement | None:

@@ -44,10 +44,6 @@ class RotaryTable:
         """(cos, sin), each [T, D/2]."""
         return self._cos[positions], self._sin[positions]
 
-    @property
-    def nbytes(self) -> int:
-        return self._cos.nbytes + self._sin.nbytes
-
 
 def inverse_frequencies(spec: ModelSpec) -> torch.Tensor:
     """Float32 [D/2]; the order of operations follows transformers, since a last bit grows with the position."""

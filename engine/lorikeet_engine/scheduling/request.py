@@ -24,7 +24,6 @@ class Request:
         prompt: token ids, at least one.
         output: tokens sampled so far; the newest is not in the KV cache yet.
         n_computed: tokens whose keys and values a finished step has written.
-        arrival_s: when it was submitted, on the loop's clock.
     """
 
     request_id: str
@@ -33,7 +32,6 @@ class Request:
     max_tokens: int
     sampling: SamplingParams
     adapter: AdapterKey | None
-    arrival_s: float
     output: list[int] = field(default_factory=list)
     n_computed: int = 0
 

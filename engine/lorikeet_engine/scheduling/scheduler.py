@@ -75,7 +75,7 @@ class Scheduler:
         return len(self._running)
 
     def submit(self, request: Request) -> None:
-        """Queue a request and start its adapter on the way to the device.
+        """Queue a request.
 
         Raises:
             InvalidRequest: no prompt, a token outside the vocabulary, `max_tokens` below 1, or an id that is in use.
@@ -99,8 +99,6 @@ class Scheduler:
             )
         if len(self._waiting) >= limits.max_queued_requests:
             raise Overloaded(f"{len(self._waiting)} requests are waiting; the queue is full")
-        if request.adapter:
-            self._residency.want(request.adapter)
         self._waiting[request.request_id] = request
 
     def abort(self, request_id: str) -> bool:
@@ -128,10 +126,10 @@ class Scheduler:
         chunks: list[tuple[Request, int]] = [(r, 1) for r in self._running.values() if not r.in_prefill]
         budget -= len(chunks)
         placements: list[Placement] = []
+        self._want_adapters()
         started = [request for request in self._running.values() if request.in_prefill]
-        for request in chain(started, self._admit(placements)):
-            if budget <= 0:
-                break
+        candidates = chain(started, self._admit(placements))
+        while budget > 0 and (request := next(candidates, None)):  # asked only with budget left: asking admits
             chunks.append((request, min(budget, request.n_left_to_compute)))
             budget -= chunks[-1][1]
         if not chunks:
@@ -176,9 +174,7 @@ class Scheduler:
             if len(self._running) >= self._limits.max_num_seqs or not self._kv.can_admit(request.n_total):
                 return
             if request.adapter:
-                if self._residency.state(request.adapter) is None:  # evicted while it waited
-                    self._residency.want(request.adapter)
-                if self._residency.state(request.adapter) is Residency.LOADING:
+                if self._residency.state(request.adapter) in (None, Residency.LOADING):
                     continue
                 if not self._seat_adapter(request.adapter, placements):
                     return
@@ -187,6 +183,14 @@ class Scheduler:
             digest = request.adapter.digest if request.adapter else ""
             self._kv.admit(request.request_id, Owner(request.tenant, digest), request.n_total)
             yield request
+
+    def _want_adapters(self) -> None:
+        """Start the adapters of waiting requests on their way, first come first, as far as there is room to load."""
+        for request in self._waiting.values():
+            if not self._residency.has_room_to_load:
+                return
+            if request.adapter:
+                self._residency.want(request.adapter)
 
     def _seat_adapter(self, key: AdapterKey, placements: list[Placement]) -> bool:
         """Pin the adapter in the arena; false when the step's cap of adapters or the arena's room does not allow it.

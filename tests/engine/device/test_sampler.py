@@ -30,6 +30,12 @@ def hugging_face(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     return scores[0].softmax(-1)
 
 
+@pytest.mark.parametrize("temperature", [1e-3, 1e-38, 5e-324])
+def test_a_temperature_close_to_zero_takes_the_likeliest_token_too(temperature: float) -> None:
+    logits = torch.tensor([[3.0, 9.0, 1.0, 0.0]])
+    assert sample(logits, [a_row("r", SamplingParams(temperature=temperature))]) == {"r": 1}
+
+
 def test_temperature_zero_takes_the_likeliest_token() -> None:
     logits = some_logits(3)
     found = sample(logits, [a_row(str(i), SamplingParams(seed=i)) for i in range(3)])

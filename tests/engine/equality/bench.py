@@ -32,7 +32,6 @@ def make_request(bench: Workbench, name: str, index: int, prompt: list[int], max
         max_tokens=max_tokens,
         sampling=SamplingParams(),
         adapter=None if name == BASE else AdapterKey(TENANT, bench.digests[name]),
-        arrival_s=0.0,
     )
 
 

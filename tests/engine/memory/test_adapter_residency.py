@@ -23,7 +23,7 @@ class ResidencyMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.residency = AdapterResidency(n_grains=N_GRAINS, grain_bytes=GRAIN)
+        self.residency = AdapterResidency(n_grains=N_GRAINS, grain_bytes=GRAIN, max_loading=6)
         self.memory: list[AdapterKey | None] = [None] * N_GRAINS
         self.pins = dict.fromkeys(KEYS, 0)
 
@@ -106,7 +106,7 @@ def resident(residency: AdapterResidency, key: AdapterKey, n_grains: int) -> Pla
 
 
 def test_the_least_recently_used_idle_adapter_makes_room() -> None:
-    residency = AdapterResidency(n_grains=10, grain_bytes=1)
+    residency = AdapterResidency(n_grains=10, grain_bytes=1, max_loading=6)
     for key in KEYS[:2]:
         resident(residency, key, 5)
     residency.pin(KEYS[0])
@@ -117,7 +117,7 @@ def test_the_least_recently_used_idle_adapter_makes_room() -> None:
 
 
 def test_a_pinned_adapter_is_never_evicted_and_nothing_is_evicted_in_vain() -> None:
-    residency = AdapterResidency(n_grains=10, grain_bytes=1)
+    residency = AdapterResidency(n_grains=10, grain_bytes=1, max_loading=6)
     for key in KEYS[:2]:
         resident(residency, key, 5)
     residency.pin(KEYS[0])
@@ -128,7 +128,7 @@ def test_a_pinned_adapter_is_never_evicted_and_nothing_is_evicted_in_vain() -> N
 
 
 def test_fragmented_room_is_compacted_by_moves_in_ascending_order() -> None:
-    residency = AdapterResidency(n_grains=12, grain_bytes=1)
+    residency = AdapterResidency(n_grains=12, grain_bytes=1, max_loading=6)
     for key in KEYS[:3]:
         resident(residency, key, 4)
     residency.pin(KEYS[1])
@@ -139,15 +139,26 @@ def test_fragmented_room_is_compacted_by_moves_in_ascending_order() -> None:
 
 
 def test_an_adapter_larger_than_the_arena_is_refused_and_forgotten() -> None:
-    residency = AdapterResidency(n_grains=10, grain_bytes=16)
+    residency = AdapterResidency(n_grains=10, grain_bytes=16, max_loading=6)
     residency.want(KEYS[0])
     with pytest.raises(AdapterUnavailable, match="176 bytes, the arena holds 160"):
         residency.on_loaded(KEYS[0], 11)
     assert residency.state(KEYS[0]) is None
 
 
+def test_only_so_many_are_on_their_way_at_once() -> None:
+    residency = AdapterResidency(n_grains=10, grain_bytes=1, max_loading=2)
+    residency.want(KEYS[0])
+    assert residency.has_room_to_load
+    residency.want(KEYS[1])
+    residency.on_loaded(KEYS[0], 4)
+    assert not residency.has_room_to_load
+    residency.place(KEYS[0])
+    assert residency.has_room_to_load
+
+
 def test_two_tenants_with_the_same_file_hold_two_extents() -> None:
-    residency = AdapterResidency(n_grains=10, grain_bytes=1)
+    residency = AdapterResidency(n_grains=10, grain_bytes=1, max_loading=6)
     anna, ben = AdapterKey("anna", "same"), AdapterKey("ben", "same")
     resident(residency, anna, 4)
     resident(residency, ben, 4)
@@ -166,7 +177,7 @@ def test_best_fit_takes_the_smallest_gap_that_holds() -> None:
 
 
 def test_unpinning_more_often_than_pinning_is_caught() -> None:
-    residency = AdapterResidency(n_grains=10, grain_bytes=1)
+    residency = AdapterResidency(n_grains=10, grain_bytes=1, max_loading=6)
     resident(residency, KEYS[0], 4)
     with pytest.raises(ValueError, match="more often"):
         residency.unpin(KEYS[0])

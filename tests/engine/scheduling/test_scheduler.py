@@ -62,6 +62,7 @@ requests = st.lists(
     st.integers(1, 3),  # adapters a step
     st.integers(4, 12),  # arena grains
     st.integers(1, 4),  # load delay
+    st.integers(1, 3),  # adapters on their way
 )
 def test_whatever_arrives_every_request_gets_its_own_answer_or_one_error_and_nothing_leaks(
     arrivals: list[tuple[int, int, str, int, int | None]],
@@ -71,6 +72,7 @@ def test_whatever_arrives_every_request_gets_its_own_answer_or_one_error_and_not
     adapters: int,
     arena: int,
     delay: int,
+    loading: int,
 ) -> None:
     engine = scripted_engine(
         n_blocks=n_blocks,
@@ -79,6 +81,7 @@ def test_whatever_arrives_every_request_gets_its_own_answer_or_one_error_and_not
         max_adapters_per_step=adapters,
         arena_grains=arena,
         load_delay=delay,
+        max_loading=loading,
     )
     tokens: dict[str, list[int]] = {}
     failures: dict[str, EngineError] = {}
@@ -131,6 +134,26 @@ def test_a_long_prompt_is_computed_in_chunks_while_others_decode() -> None:
     assert [len(row.token_ids) for row in chunks if row.phase is Phase.PREFILL] == [7, 7, 7, 7, 2]
     assert [row.samples for row in chunks] == [False, False, False, False, True, True]
     assert [row.start for row in chunks] == [0, 7, 14, 21, 28, 30]
+
+
+def test_a_request_is_admitted_only_with_budget_left_for_it() -> None:
+    engine = scripted_engine(max_num_batched_tokens=8)
+    engine.loop.submit(request("long", n_prompt=30))
+    engine.loop.submit(request("next", n_prompt=3))
+    engine.loop.step(0.0)
+    assert (engine.loop.scheduler.n_running, engine.loop.scheduler.n_waiting) == (1, 1)
+
+
+def test_many_waiting_adapters_are_loaded_a_few_at_a_time_first_come_first() -> None:
+    engine = scripted_engine(max_loading=2, load_delay=3, arena_grains=40, max_adapters_per_step=8)
+    names = ["a", "b", "c", "d", "e"]
+    for name in names:
+        engine.loop.submit(request(name, adapter=f"digest-{name}"))
+    engine.loop.step(0.0)
+    assert [key.digest for key in engine.loader.started] == ["digest-a", "digest-b"]
+    tokens, _ = run(engine)
+    assert set(tokens) == set(names)
+    assert [key.digest for key in engine.loader.started] == [f"digest-{name}" for name in names]
 
 
 def test_requests_start_in_the_order_they_came() -> None:
