@@ -6,8 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.jobs import queue
@@ -22,7 +20,7 @@ class Sweeper:
 
     Args:
         is_only_worker: nobody else can hold a lease, so those found at the start are broken at once.
-        chores: called after each sweep.
+        chores: called after each sweep; one that fails holds nothing else up.
     """
 
     def __init__(
@@ -44,9 +42,11 @@ class Sweeper:
             queue.wake_all(work, self._clock(), break_leases=self._is_only_worker)
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """No further round; True when the running one ended within `timeout_s`."""
         self._is_over.set()
-        self._thread.join()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def sweep(self) -> int:
         """One round; returns how many jobs were woken."""
@@ -58,11 +58,12 @@ class Sweeper:
 
     def _loop(self) -> None:
         while True:
-            try:
-                self.sweep()
-                for chore in self._chores:
-                    chore()
-            except SQLAlchemyError:
-                log.exception("a sweep failed; the next one is in %d s", SWEEP_EVERY_S)
+            for task in (self.sweep, *self._chores):
+                if self._is_over.is_set():
+                    return
+                try:
+                    task()
+                except Exception:  # whatever it was, jobs must still be woken in the next round
+                    log.exception("a part of the sweep failed; the next one is in %d s", SWEEP_EVERY_S)
             if self._is_over.wait(SWEEP_EVERY_S):
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -188,7 +189,31 @@ def test_after_a_start_the_only_worker_takes_up_what_its_predecessor_held(
 
 def test_after_a_start_waiting_jobs_are_woken_at_once(context: PlatformContext, job_id: str) -> None:
     woken: list[str] = []
-    sweeper = Sweeper(context.db, woken.append, is_only_worker=True)
+    rounds = threading.Event()
+    sweeper = Sweeper(context.db, woken.append, is_only_worker=True, chores=(rounds.set,))
     sweeper.start()
-    sweeper.stop()
+    assert rounds.wait(5)
+    assert sweeper.stop(5)
     assert woken == [job_id]
+
+
+def test_a_part_of_the_sweep_that_fails_ends_neither_the_others_nor_the_next_round(
+    context: PlatformContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lorikeet_platform.jobs.sweeper.SWEEP_EVERY_S", 0.01)
+    calls: list[str] = []
+    third_round = threading.Event()
+
+    def no_room() -> None:
+        raise OSError(28, "no room")
+
+    def chore() -> None:
+        calls.append("chore")
+        if len(calls) == 3:
+            third_round.set()
+
+    sweeper = Sweeper(context.db, lambda _job_id: None, is_only_worker=False, chores=(no_room, chore))
+    monkeypatch.setattr(sweeper, "sweep", no_room)
+    sweeper.start()
+    assert third_round.wait(5)
+    assert sweeper.stop(5)
