@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 from celery import Celery
 from celery.worker import state as celery_state
@@ -19,13 +20,14 @@ from lorikeet_platform.db.session import Database
 from lorikeet_platform.jobs.celery_app import MEMORY, TASK, waker
 from lorikeet_platform.jobs.runner import JobRunner
 from lorikeet_platform.jobs.sweeper import Sweeper
+from lorikeet_platform.registry.uploads.leftovers import LeftoverCleaner
 from lorikeet_platform.registry.uploads.service import expire_uploads, purge_bytes
 from lorikeet_platform.registry.validation import VersionValidator
 from lorikeet_platform.settings import Settings
 
 log = logging.getLogger(__name__)
 
-STOP_TIMEOUT_S = 8.0
+STOP_TIMEOUT_S = 4.0  # well within the grace of whoever stops the process: database and engine are closed after us
 FLOAT32_BYTES, HALF_BYTES = 4, 2
 
 
@@ -52,10 +54,11 @@ class Worker:
 
     def stop(self) -> None:
         """Finish what runs, within limits; what is cut off is taken up again when its lease has run out."""
-        self._sweeper.stop()
+        deadline = time.monotonic() + STOP_TIMEOUT_S
         celery_state.should_stop = 0
-        self._thread.join(STOP_TIMEOUT_S)
-        if self._thread.is_alive():
+        is_swept = self._sweeper.stop(STOP_TIMEOUT_S)
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._thread.is_alive() or not is_swept:
             log.warning("the worker is still busy and is left behind")
 
     def _consume(self) -> None:
@@ -85,6 +88,12 @@ def build_worker(settings: Settings, *, celery: Celery, db: Database, store: Blo
             late = expire_uploads(work, now_us())
         purge_bytes(store, late)
 
-    celery.task(run_job, name=TASK, acks_late=True, ignore_result=True)
-    sweeper = Sweeper(db, waker(celery), is_only_worker=settings.broker_url.startswith(MEMORY), chores=(expire,))
+    cleaner = LeftoverCleaner(db=db, store=store, temporary_dir=settings.temporary_dir)
+    celery.task(run_job, name=TASK, shared=False, acks_late=True, ignore_result=True)
+    sweeper = Sweeper(
+        db,
+        waker(celery),
+        is_only_worker=settings.broker_url.startswith(MEMORY),
+        chores=(expire, cleaner.clean_when_due),
+    )
     return Worker(celery, sweeper, concurrency=settings.worker_concurrency)

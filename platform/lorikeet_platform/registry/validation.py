@@ -31,6 +31,7 @@ from lorikeet_platform.jobs.runner import Write
 from lorikeet_platform.registry.aliases import point_live_when_ready
 from lorikeet_platform.registry.sealing import CONFIG, WEIGHTS
 from lorikeet_platform.registry.states import transition
+from lorikeet_platform.registry.uploads.leftovers import VALIDATION_PREFIX
 from lorikeet_platform.registry.uploads.service import list_slices, purge_bytes, slice_key
 
 COPY_BYTES = 1 << 20
@@ -82,7 +83,7 @@ class VersionValidator:
     def perform(self, job: LeasedJob) -> Write:
         files = self._files(job)
         self._temporary_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self._temporary_dir, prefix="validate-") as folder:
+        with tempfile.TemporaryDirectory(dir=self._temporary_dir, prefix=VALIDATION_PREFIX) as folder:
             try:
                 return self._validate(job, files, Path(folder))
             except AdapterRejected as rejected:

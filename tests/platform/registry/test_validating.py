@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -233,6 +234,38 @@ def working_api(context: PlatformContext) -> Iterator[TestClient]:
     with TestClient(create_tenant_app(replace(context, wake=waker(celery)))) as client:
         yield client
     worker.stop()
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_busy_is_left_behind_in_time(
+    context: PlatformContext, job_of_a_version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def work_for_long(_validator: VersionValidator, _job: object) -> None:
+        begun.set()
+        may_end.wait(30)
+        raise RuntimeError
+
+    monkeypatch.setattr(VersionValidator, "perform", work_for_long)
+    monkeypatch.setattr("lorikeet_platform.worker.STOP_TIMEOUT_S", 0.5)
+    celery = create_celery(context.settings)
+    worker = build_worker(context.settings, celery=celery, db=context.db, store=context.store, table=TABLE)
+    worker.start()
+    waker(celery)(job_of_a_version)
+    assert begun.wait(10)
+    started_at = time.monotonic()
+    worker.stop()
+    elapsed_s = time.monotonic() - started_at
+    may_end.set()
+    assert 0.4 < elapsed_s < 3
+
+
+@pytest.fixture
+def job_of_a_version(context: PlatformContext, uploader: Uploader, files: tuple[bytes, bytes]) -> str:
+    uploader.seal(*files)
+    with context.db.read() as work:
+        return work.scalars(select(Job.id)).one()
 
 
 @pytest.mark.slow

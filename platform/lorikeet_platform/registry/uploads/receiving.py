@@ -21,6 +21,7 @@ from lorikeet_platform.db.tables import Upload
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.registry.uploads import service
+from lorikeet_platform.registry.uploads.leftovers import SLICE_PREFIX
 from lorikeet_platform.registry.uploads.protocol import SliceChecksum, SliceHasher
 from lorikeet_platform.registry.uploads.service import StoredSlice, slice_key
 
@@ -53,7 +54,7 @@ async def receive_slice(
             `service.add_slice` raises. After any of them nothing of the body is kept, but see the module's text.
         ClientDisconnect: the connection broke.
     """
-    with _storage_errors(), tempfile.NamedTemporaryFile(dir=_folder(context), prefix="slice-") as file:
+    with _storage_errors(), tempfile.NamedTemporaryFile(dir=_folder(context), prefix=SLICE_PREFIX) as file:
         received = ReceivedSlice(file.file, Path(file.name), SliceHasher())
         interruption = await _copy(body, received, limit=upload.length - upload.received)
         if checksum is not None:

@@ -21,6 +21,9 @@ from lorikeet_platform.ids import new_id
 from lorikeet_platform.registry.uploads.protocol import UploadMetadata
 from lorikeet_platform.settings import LimitSettings
 
+KEY_PREFIX = "uploads/"
+QUERY_IDS = 500
+
 
 @dataclass(frozen=True, slots=True)
 class StoredSlice:
@@ -33,7 +36,7 @@ class StoredSlice:
 
 
 def slice_key(tenant_id: str, upload_id: str, slice_id: str) -> str:
-    return f"uploads/{tenant_id}/{upload_id}/{slice_id}"
+    return f"{KEY_PREFIX}{tenant_id}/{upload_id}/{slice_id}"
 
 
 def create_upload(
@@ -165,3 +168,21 @@ def purge_bytes(store: BlobStore, uploads: Iterable[tuple[str, str]]) -> None:
     for tenant_id, upload_id in uploads:
         for key in list(store.list(slice_key(tenant_id, upload_id, ""))):
             store.delete(key)
+
+
+def list_stored(store: BlobStore) -> list[tuple[str, str]]:
+    """(tenant id, upload id) of every upload that has bytes in the store."""
+    folders = {tuple(key.removeprefix(KEY_PREFIX).split("/")[:2]) for key in store.list(KEY_PREFIX)}
+    return sorted((tenant_id, upload_id) for tenant_id, upload_id in folders)
+
+
+def those_over(work: Session, uploads: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The ones among `uploads`, of any tenant, whose bytes nobody will read again."""
+    over: list[tuple[str, str]] = []
+    for start in range(0, len(uploads), QUERY_IDS):
+        ids = [upload_id for _, upload_id in uploads[start : start + QUERY_IDS]]
+        mine = select(Upload.tenant_id, Upload.id).where(
+            Upload.id.in_(ids), Upload.state.in_(("consumed", "terminated"))
+        )
+        over += [(row.tenant_id, row.id) for row in work.execute(mine)]
+    return over

@@ -1,0 +1,59 @@
+"""What a crash leaves behind: temporary files that nobody works on, and slices whose deletion was lost.
+
+Every deletion here may race with the owner's own; whoever is first wins, and neither minds.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from lorikeet_adapters.store.blob import BlobStore
+from lorikeet_platform.clock import HOUR, MINUTE, Clock, now_us
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.registry.uploads.service import list_stored, purge_bytes, those_over
+
+log = structlog.get_logger(__name__)
+
+VALIDATION_PREFIX, SLICE_PREFIX = "validate-", "slice-"
+# No job takes an hour; a slice may trickle in for as long as its upload lives by default.
+LONGEST_USE_US: Mapping[str, int] = {VALIDATION_PREFIX: 1 * HOUR, SLICE_PREFIX: 24 * HOUR}
+EVERY_US = 10 * MINUTE  # listing a store costs more than a sweep
+
+
+class LeftoverCleaner:
+    """A chore of the sweeper; the first call works at once, later ones when it is time again."""
+
+    def __init__(self, *, db: Database, store: BlobStore, temporary_dir: Path, clock: Clock = now_us) -> None:
+        self._db, self._store = db, store
+        self._temporary_dir, self._clock = temporary_dir, clock
+        self._due_at = 0
+
+    def clean_when_due(self) -> None:
+        if self._clock() < self._due_at:
+            return
+        self._due_at = self._clock() + EVERY_US
+        n_files, n_uploads = self._remove_old_files(), self._purge_what_is_over()
+        if n_files or n_uploads:
+            log.info("leftovers removed", files=n_files, uploads=n_uploads)
+
+    def _remove_old_files(self) -> int:
+        n_removed, now = 0, self._clock()
+        for prefix, longest_use_us in LONGEST_USE_US.items():
+            for path in self._temporary_dir.glob(f"{prefix}*"):
+                with suppress(FileNotFoundError):
+                    if path.lstat().st_mtime_ns // 1_000 + longest_use_us <= now:
+                        (shutil.rmtree if path.is_dir() and not path.is_symlink() else Path.unlink)(path)
+                        n_removed += 1
+        return n_removed
+
+    def _purge_what_is_over(self) -> int:
+        stored = list_stored(self._store)
+        with self._db.read() as work:
+            over = those_over(work, stored)
+        purge_bytes(self._store, over)
+        return len(over)

@@ -1,0 +1,82 @@
+"""What a crash leaves behind is removed, and what is in use is not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.db.tables import Upload
+from lorikeet_platform.registry.uploads.leftovers import LeftoverCleaner
+from tests.support.platform_parts import FakeClock, Uploader
+
+HOURS = 3600
+
+
+@pytest.fixture
+def cleaner(context: PlatformContext, clock: FakeClock) -> LeftoverCleaner:
+    return LeftoverCleaner(
+        db=context.db, store=context.store, temporary_dir=context.settings.temporary_dir, clock=clock
+    )
+
+
+def aged(path: Path, clock: FakeClock, hours: float) -> Path:
+    at_s = clock.now / 1_000_000 - hours * HOURS
+    os.utime(path, (at_s, at_s))
+    return path
+
+
+def test_temporary_files_go_when_nobody_can_be_working_on_them(
+    cleaner: LeftoverCleaner, context: PlatformContext, clock: FakeClock
+) -> None:
+    folder = context.settings.temporary_dir
+    cleaner.clean_when_due()  # before the folder exists
+    for name in ("validate-old", "validate-new", "other"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "file").write_bytes(b"x")
+    for name in ("slice-old", "slice-new"):
+        (folder / name).write_bytes(b"x")
+    for name, hours in {
+        "validate-old": 1.1,
+        "validate-new": 0.5,
+        "other": 99,
+        "slice-old": 24.1,
+        "slice-new": 23.5,
+    }.items():
+        aged(folder / name, clock, hours)
+    cleaner.clean_when_due()  # not again so soon
+    assert len(list(folder.iterdir())) == 5
+    clock.advance(600)
+    cleaner.clean_when_due()
+    assert {path.name for path in folder.iterdir()} == {"validate-new", "other", "slice-new"}
+
+
+@pytest.mark.parametrize(
+    ("state", "is_kept"), [("open", True), ("sealed", True), ("consumed", False), ("terminated", False)]
+)
+def test_slices_go_when_their_upload_is_over(
+    cleaner: LeftoverCleaner, context: PlatformContext, uploader: Uploader, state: str, is_kept: bool
+) -> None:
+    upload, other = uploader.whole(b"lost"), uploader.whole(b"in use")
+    with context.db.unit_of_work() as work:
+        work.execute(update(Upload).where(Upload.id == upload).values(state=state))
+    cleaner.clean_when_due()
+    stored = {key.split("/")[2] for key in context.store.list("uploads/")}
+    assert stored == ({upload, other} if is_kept else {other})
+
+
+def test_the_store_is_listed_every_ten_minutes(
+    cleaner: LeftoverCleaner, context: PlatformContext, uploader: Uploader, clock: FakeClock
+) -> None:
+    cleaner.clean_when_due()
+    upload = uploader.whole(b"lost")
+    with context.db.unit_of_work() as work:
+        work.execute(update(Upload).where(Upload.id == upload).values(state="consumed"))
+    cleaner.clean_when_due()
+    assert len(list(context.store.list("uploads/"))) == 1
+    clock.advance(600)
+    cleaner.clean_when_due()
+    assert list(context.store.list("uploads/")) == []
