@@ -51,7 +51,9 @@ class Authenticator:
         self._db, self._pepper, self._clock = db, pepper, clock
         self._good: TtlCache[Principal] = TtlCache(capacity=GOOD_CAPACITY, ttl_us=GOOD_TTL_US, clock=clock)
         self._bad: TtlCache[_Refused] = TtlCache(capacity=BAD_CAPACITY, ttl_us=BAD_TTL_US, clock=clock)
+        self._cache_lock = threading.Lock()  # for the next two, and for filling `_good`
         self._digests: dict[str, set[bytes]] = {}  # cached digests by key id, for `forget`
+        self._n_forgotten = 0  # tells a look-up that a key was revoked since it began
         self._locks = [threading.Lock() for _ in range(N_LOCKS)]
         self._used_lock = threading.Lock()
         self._last_used: dict[tuple[str, str], int] = {}
@@ -79,8 +81,10 @@ class Authenticator:
 
     def forget(self, key_id: str) -> None:
         """Drop what is cached for a key; called after its revocation has been committed."""
-        for digest in self._digests.pop(key_id, set()):
-            self._good.drop(digest)
+        with self._cache_lock:
+            self._n_forgotten += 1
+            for digest in self._digests.pop(key_id, set()):
+                self._good.drop(digest)
 
     def flush_last_used(self) -> int:
         """Write the collected times of last use; returns how many keys were touched."""
@@ -108,12 +112,15 @@ class Authenticator:
                 return principal
             if self._bad.find(digest) is not None:
                 raise invalid_api_key()
+            n_forgotten = self._n_forgotten
             found = self._look_up(key)
             if found is None:
                 self._bad.put(digest, _Refused())
                 raise invalid_api_key()
-            self._digests.setdefault(found.key_id, set()).add(digest)
-            self._good.put(digest, found)
+            with self._cache_lock:
+                if n_forgotten == self._n_forgotten:  # else the row may be older than the revocation
+                    self._digests.setdefault(found.key_id, set()).add(digest)
+                    self._good.put(digest, found)
             return found
 
     def _look_up(self, key: str) -> Principal | None:
@@ -139,7 +146,6 @@ class Authenticator:
             tenant_status=row.Tenant.status,
             key_id=row.ApiKey.id,
             expires_at=row.ApiKey.expires_at,
-            cache_salt=row.Tenant.cache_salt,
         )
 
     def _admit(self, principal: Principal) -> Principal:

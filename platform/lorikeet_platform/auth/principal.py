@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A tenant's key. `cache_salt` separates the tenant's prefix cache; it goes to the engine, never into an answer."""
+    """A tenant's key."""
 
     tenant_id: str
     tenant_slug: str
     tenant_status: str
     key_id: str
     expires_at: int | None
-    cache_salt: bytes
 
 
 @dataclass(frozen=True, slots=True)

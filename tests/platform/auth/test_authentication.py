@@ -12,6 +12,7 @@ from sqlalchemy import event, update
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
+from lorikeet_platform.api_keys.service import revoke_key
 from lorikeet_platform.auth.key_format import new_key
 from lorikeet_platform.clock import MINUTE
 from lorikeet_platform.context import PlatformContext
@@ -61,6 +62,26 @@ def test_a_revoked_key_is_refused_like_a_malformed_one(
     assert api.get(ROUTE, headers=harbour.auth).status_code == 200
     assert admin.post(f"/admin/v1/keys/{harbour.key_id}/revoke", headers=as_admin).status_code == 200
     assert refusal(api, *harbour.auth.items()) == malformed
+
+
+def test_a_key_that_is_revoked_during_its_look_up_is_not_remembered(
+    context: PlatformContext, harbour: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authenticator, look_up = context.authenticator, context.authenticator._look_up
+
+    def look_up_slowly(key: str) -> Any:
+        found = look_up(key)
+        with context.db.unit_of_work() as work:
+            revoke_key(work, harbour.key_id, context.clock())
+        authenticator.forget(harbour.key_id)
+        return found
+
+    header = harbour.auth["authorization"]
+    with monkeypatch.context() as patch:
+        patch.setattr(authenticator, "_look_up", look_up_slowly)
+        authenticator.authenticate(header)  # began before the revocation
+    with pytest.raises(PlatformError, match="invalid_api_key"):
+        authenticator.authenticate(header)
 
 
 def test_every_way_of_being_wrong_has_the_same_answer(
