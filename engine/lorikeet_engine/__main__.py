@@ -1,7 +1,6 @@
 """The engine process: `python -m lorikeet_engine --config FILE.json`.
 
-Prints the memory table, serves until SIGTERM or SIGINT, then gives the socket back. It takes no request away: the
-gateway in front drains before it stops the engine.
+Prints the memory table and serves until SIGTERM or SIGINT; then it takes no more requests, ends those it has, and goes.
 """
 
 from __future__ import annotations
@@ -15,18 +14,17 @@ import time
 from pathlib import Path
 from types import FrameType
 
+import zmq
 from prometheus_client import CollectorRegistry
 
-from lorikeet_engine.build import Engine, build_engine, new_instance_id
+from lorikeet_engine.build import Engine, build_engine
 from lorikeet_engine.config import EngineConfig, read_config
 from lorikeet_engine.errors import EngineError
 from lorikeet_engine.health import HealthServer
 from lorikeet_engine.metrics import EngineCollector
-from lorikeet_engine.protocol import EngineInfo
+from lorikeet_engine.protocol import STANDSTILL_S, EngineInfo
 from lorikeet_engine.server import EngineServer
 from lorikeet_engine.socket_keys import keys_for
-
-STANDSTILL_S = 120.0  # a loop that has not turned for so long is dead; no step takes a tenth of it
 
 log = logging.getLogger("lorikeet_engine")
 
@@ -39,19 +37,14 @@ def main() -> int:
         config = read_config(json.loads(parser.parse_args().config.read_text()))
         keys = keys_for(config.endpoint, config.socket_key_file)
         engine = build_engine(config)
+        server = EngineServer(loop=engine.loop, info=_info(config, engine), endpoint=config.endpoint, keys=keys)
+        health = _health_server(config, server)
+    except zmq.ZMQError as error:
+        sys.stderr.write(f"engine: endpoint {config.endpoint}: {error}\n")
+        return 2
     except (EngineError, ValueError, OSError) as error:
         sys.stderr.write(f"engine: {error}\n")
         return 2
-    server = EngineServer(loop=engine.loop, info=_info(config, engine), endpoint=config.endpoint, keys=keys)
-    registry = CollectorRegistry()
-    EngineCollector(lambda: server.published, registry)
-    health = HealthServer(
-        host=config.health_host,
-        port=config.health_port,
-        registry=registry,
-        is_live=lambda: time.monotonic() - server.last_turn_s < STANDSTILL_S,
-        is_ready=lambda: not server.stopping,
-    )
 
     def stop(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the signal module's signature)
         server.stop()
@@ -68,9 +61,20 @@ def main() -> int:
     return 0
 
 
+def _health_server(config: EngineConfig, server: EngineServer) -> HealthServer:
+    registry = CollectorRegistry()
+    EngineCollector(lambda: server.published, registry)
+    return HealthServer(
+        host=config.health_host,
+        port=config.health_port,
+        registry=registry,
+        is_live=lambda: time.monotonic() - server.last_turn_s < STANDSTILL_S,
+        is_ready=lambda: not server.stopping,
+    )
+
+
 def _info(config: EngineConfig, engine: Engine) -> EngineInfo:
     return EngineInfo(
-        instance_id=new_instance_id(),
         model_name=config.model_name,
         model_digest=engine.model_digest,
         device=config.device,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,8 +85,3 @@ def digest_of_model(model_dir: Path) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
-
-
-def new_instance_id() -> str:
-    """A start of the engine has an id, so that clients notice a restart."""
-    return uuid.uuid4().hex

@@ -9,17 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import time
+import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import zmq
 import zmq.asyncio
+from zmq.utils.monitor import recv_monitor_message
 
 from lorikeet_engine.errors import ERRORS_BY_CODE, EngineError, EngineFailure, EngineUnavailable
 from lorikeet_engine.protocol import (
     PROTOCOL_VERSION,
+    STANDSTILL_S,
     Abort,
     AskStats,
     ClientMessage,
@@ -37,7 +42,7 @@ from lorikeet_engine.protocol import (
     encode,
 )
 from lorikeet_engine.scheduling.plan import SamplingParams
-from lorikeet_engine.socket_keys import keys_for, secure_client
+from lorikeet_engine.socket_keys import keep_alive, keys_for, secure_client
 from lorikeet_engine.text.detokenizer import Detokenizer
 from lorikeet_engine.text.stop_strings import StopStrings
 from lorikeet_engine.text.tokenizer import Tokenizer
@@ -54,8 +59,11 @@ __all__ = [
 ]
 
 HELLO_EVERY_S = 1.0
-SILENCE_S = 15.0  # a step may take seconds; this much silence means that nobody is there
+HELLO_AGAIN_S = 0.1
 STATS_TIMEOUT_S = 5.0
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +181,8 @@ class EngineClient:
         self._generations: dict[str, Generation] = {}
         self._stats: dict[int, asyncio.Future[EngineStats]] = {}
         self._tickets = itertools.count(1)
+        self._session = ""
+        self._lost: set[str] = set()  # requests the engine may still work on though nobody waits for them
         self._tasks: list[asyncio.Task[None]] = []
         self._context: zmq.asyncio.Context | None = None
         self._socket: zmq.asyncio.Socket | None = None
@@ -182,10 +192,13 @@ class EngineClient:
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.linger = 0
+        self._socket.identity = uuid.uuid4().bytes
+        keep_alive(self._socket)
         if self._keys:
             secure_client(self._socket, self._keys)
+        monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._socket.connect(self._endpoint)
-        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._greet())]
+        self._tasks = [asyncio.create_task(work) for work in (self._read(), self._greet(), self._watch(monitor))]
 
     async def stop(self) -> None:
         """Close the socket; what still runs ends with `EngineUnavailable`."""
@@ -194,8 +207,8 @@ class EngineClient:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._lose_engine("the gateway is shutting down")
         if self._socket and self._context:
-            self._socket.close()
-            self._context.term()
+            self._socket.disable_monitor()
+            self._context.destroy(linger=0)  # the monitor's socket is the context's, too
 
     @property
     def ready(self) -> bool:
@@ -265,9 +278,11 @@ class EngineClient:
             self._stats.pop(ticket, None)
 
     async def abort(self, request_id: str) -> None:
-        """Tell the engine to stop a request (`Generation.close` calls this)."""
-        if self.ready:
+        """Tell the engine to stop a request (`Generation.close` calls this), now or when it is back."""
+        try:
             await self._send(Abort(request_id))
+        except EngineUnavailable:
+            self._lost.add(request_id)
 
     def forget(self, request_id: str) -> None:
         self._generations.pop(request_id, None)
@@ -275,31 +290,56 @@ class EngineClient:
     async def _send(self, message: ClientMessage) -> None:
         if self._socket is None or self._socket.closed:
             raise EngineUnavailable("the engine client is not started")
-        await self._socket.send(encode(message))
+        try:
+            await self._socket.send(encode(message), zmq.NOBLOCK)
+        except zmq.Again:
+            raise EngineUnavailable("the engine is not connected; try again shortly") from None
 
     async def _greet(self) -> None:
         while True:
-            await self._send(Hello(PROTOCOL_VERSION))
-            await asyncio.sleep(HELLO_EVERY_S)
-            if self._info and time.monotonic() - self._last_heard_s > SILENCE_S:
+            with contextlib.suppress(EngineUnavailable):
+                await self._send(Hello(PROTOCOL_VERSION))
+            await asyncio.sleep(HELLO_EVERY_S if self.ready else HELLO_AGAIN_S)
+            if self._info and time.monotonic() - self._last_heard_s > STANDSTILL_S:
                 self._lose_engine("the engine stopped answering")
+
+    async def _watch(self, monitor: zmq.asyncio.Socket) -> None:
+        """Tokens may have been lost with a connection, so nothing that ran over it can be trusted to end."""
+        assert self._socket is not None
+        while True:
+            await recv_monitor_message(monitor)
+            while await self._socket.poll(0):  # what arrived before the end still counts
+                await asyncio.sleep(0)
+            self._lose_engine("the connection to the engine was lost")
 
     async def _read(self) -> None:
         assert self._socket is not None
         while True:
-            message = decode_engine(await self._socket.recv())
+            frame = await self._socket.recv()
+            try:
+                message = decode_engine(frame)
+            except msgspec.MsgspecError:
+                log.warning("a frame of the engine is no message of protocol %d", PROTOCOL_VERSION)
+                continue
             self._last_heard_s = time.monotonic()
             self._handle(message)
+            if self.ready:
+                await self._abort_lost()
+
+    async def _abort_lost(self) -> None:
+        lost, self._lost = self._lost, set()
+        for request_id in lost:
+            await self.abort(request_id)
 
     def _handle(self, message: EngineMessage) -> None:
         match message:
-            case Welcome(version, info):
+            case Welcome(version, session, info):
                 if version != PROTOCOL_VERSION:
                     self._lose_engine(f"the engine speaks protocol {version}, this gateway {PROTOCOL_VERSION}")
                     return
-                if self._info and self._info.instance_id != info.instance_id:
+                if session != self._session:
                     self._lose_engine("the engine restarted")
-                self._info = info
+                self._session, self._info = session, info
             case Step(tokens):
                 for token in tokens:
                     if generation := self._generations.get(token.request_id):
@@ -315,6 +355,7 @@ class EngineClient:
 
     def _lose_engine(self, reason: str) -> None:
         self._info = None
+        self._lost.update(self._generations)
         for generation in list(self._generations.values()):
             generation.push(EngineUnavailable(reason))
         for future in self._stats.values():

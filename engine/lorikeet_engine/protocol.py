@@ -1,7 +1,8 @@
 """What crosses the engine's socket: MessagePack frames with a version, one message a frame, never pickle.
 
-A client says `Hello` once a second; the engine answers each with a `Welcome`. A changed `instance_id` tells the client
-that the engine restarted and its requests are gone; silence of a client tells the engine to drop that client's work.
+A client says `Hello` once a second; the engine answers each with a `Welcome`. Another `session` than before tells the
+client that the engine does not know its requests any more: it restarted, or it took the client for dead. A client that
+lost its connection aborts what it had running, since tokens may have been lost with it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import msgspec
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 
 PROTOCOL_VERSION = 1
+STANDSTILL_S = 120.0  # an engine whose loop has not turned for so long is dead; a large step on a CPU takes part of it
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a client needs to know of the engine before it can send work."""
 
-    instance_id: str
     model_name: str
     model_digest: str
     device: str
@@ -54,6 +55,7 @@ class AskStats(msgspec.Struct, frozen=True, tag="ask_stats"):
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     version: int
+    session: str
     info: EngineInfo
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections import defaultdict
 from dataclasses import dataclass, field
 
 import msgspec
 import zmq
 
-from lorikeet_engine.errors import EngineError, InvalidRequest
+from lorikeet_engine.errors import EngineError, EngineUnavailable, InvalidRequest
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.protocol import (
@@ -40,10 +41,13 @@ from lorikeet_engine.protocol import (
 from lorikeet_engine.scheduling.plan import SamplingParams
 from lorikeet_engine.scheduling.request import Request
 from lorikeet_engine.scheduling.scheduler import RequestFailure, TokenOutput
-from lorikeet_engine.socket_keys import SocketKeys, secure_engine
+from lorikeet_engine.socket_keys import SocketKeys, keep_alive, secure_engine
 
 CLIENT_TIMEOUT_S = 20.0
+DRAIN_S = 100.0  # running requests may end within it after a stop
+LINGER_MS = 500
 IDLE_WAIT_MS = 20
+LOADING_WAIT_MS = 2
 PUBLISH_EVERY_S = 0.25
 
 log = logging.getLogger(__name__)
@@ -51,23 +55,38 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Client:
-    """One connected gateway: its ZeroMQ identity, when it last spoke, and its unfinished requests."""
+    """One connected gateway: its ZeroMQ identity, when it last spoke, and its unfinished requests.
+
+    `session` is new whenever the engine meets the client anew.
+    """
 
     identity: bytes
     last_seen_s: float
+    session: str = field(default_factory=lambda: uuid.uuid4().hex)
     requests: set[str] = field(default_factory=set)
 
 
 class EngineServer:
-    """Serves one `EngineLoop` on one endpoint until `stop`."""
+    """Serves one `EngineLoop` on one endpoint until `stop`, and `drain_s` more for what still runs then."""
 
-    def __init__(self, *, loop: EngineLoop, info: EngineInfo, endpoint: str, keys: SocketKeys | None) -> None:
+    def __init__(
+        self,
+        *,
+        loop: EngineLoop,
+        info: EngineInfo,
+        endpoint: str,
+        keys: SocketKeys | None,
+        drain_s: float = DRAIN_S,
+    ) -> None:
         self._loop = loop
         self._info = info
+        self._drain_s = drain_s
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
-        self._socket.linger = 0
+        self._socket.linger = LINGER_MS
         self._socket.sndhwm = 0  # tokens are never dropped; a dead client is dropped whole
+        self._socket.router_handover = True  # a client that lost its connection comes back under its name
+        keep_alive(self._socket)
         self._authenticator = secure_engine(self._socket, keys) if keys else None
         self._socket.bind(endpoint)
         self._clients: dict[bytes, Client] = {}
@@ -79,10 +98,15 @@ class EngineServer:
         self._published_s = self._started_s
 
     def run(self) -> None:
-        """Serve until `stop` is called; closes the socket at the end."""
+        """Serve until `stop` is called and what runs has ended, or has been told; closes the socket at the end."""
         try:
             while not self._stop.is_set():
-                self.turn(wait_ms=0 if self._loop.has_work else IDLE_WAIT_MS)
+                self.turn(wait_ms=self._wait_ms())
+            deadline_s = time.monotonic() + self._drain_s
+            while self._owners and time.monotonic() < deadline_s:
+                self.turn(wait_ms=self._wait_ms())
+            for request_id, client in self._owners.items():
+                self._send(client, _failed(request_id, EngineUnavailable("the engine is shutting down")))
         finally:
             if self._authenticator:
                 self._authenticator.stop()
@@ -90,7 +114,7 @@ class EngineServer:
             self._context.term()
 
     def stop(self) -> None:
-        """End `run` after the step in progress; may be called from any thread or a signal handler."""
+        """Take no more requests and end `run`; may be called from any thread or a signal handler."""
         self._stop.set()
 
     @property
@@ -106,6 +130,11 @@ class EngineServer:
         self._send_events(self._loop.step(time.monotonic()))
         if self.last_turn_s - self._published_s > PUBLISH_EVERY_S:
             self.published, self._published_s = self.stats(), self.last_turn_s
+
+    def _wait_ms(self) -> int:
+        if self._loop.is_computing:
+            return 0
+        return LOADING_WAIT_MS if self._loop.has_work else IDLE_WAIT_MS
 
     def stats(self) -> EngineStats:
         loop = self._loop
@@ -148,7 +177,7 @@ class EngineServer:
     def _handle(self, client: Client, message: ClientMessage) -> None:
         match message:
             case Hello():
-                self._send(client, Welcome(PROTOCOL_VERSION, self._info))
+                self._send(client, Welcome(PROTOCOL_VERSION, client.session, self._info))
             case Submit():
                 self._submit(client, message)
             case Abort(request_id):
@@ -168,6 +197,8 @@ class EngineServer:
             adapter=AdapterKey(message.tenant, message.adapter) if message.adapter else None,
         )
         try:
+            if self.stopping:
+                raise EngineUnavailable("the engine is shutting down")
             _check_sampling(request.sampling)
             self._loop.submit(request)
         except EngineError as error:

@@ -14,6 +14,8 @@ from typing import Any
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
+HEARTBEAT_MS = 5000
+
 
 @dataclass(frozen=True, slots=True)
 class SocketKeys:
@@ -51,6 +53,12 @@ def keys_for(endpoint: str, key_file: Path | None) -> SocketKeys | None:
     if key_file is None:
         raise ValueError(f"engine endpoint {endpoint!r} needs a socket key file (LORIKEET_ENGINE_KEY_FILE)")
     return SocketKeys.read(key_file)
+
+
+def keep_alive(socket: zmq.Socket[Any]) -> None:
+    """Notice a peer that is gone; ZeroMQ's own thread answers, so a long step is no silence."""
+    socket.heartbeat_ivl = HEARTBEAT_MS
+    socket.heartbeat_timeout = 3 * HEARTBEAT_MS
 
 
 def secure_engine(socket: zmq.Socket[bytes], keys: SocketKeys) -> ThreadAuthenticator:

@@ -71,7 +71,6 @@ class ScriptedEngine(EngineClient):
         if not self.is_up:
             raise EngineUnavailable("the engine is not answering; try again shortly")
         return EngineInfo(
-            instance_id="scripted",
             model_name="tiny",
             model_digest="d" * 64,
             device="cpu",

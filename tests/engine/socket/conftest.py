@@ -32,11 +32,10 @@ def byte_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class RunningEngine:
     """One `EngineServer` in a thread."""
 
-    def __init__(self, endpoint: str, *, keys: SocketKeys | None = None, instance_id: str = "first") -> None:
+    def __init__(self, endpoint: str, *, keys: SocketKeys | None = None, drain_s: float = 0.2) -> None:
         self.endpoint = endpoint
         self.parts: ScriptedEngine = scripted_engine(max_model_len=128, n_blocks=65)
         info = EngineInfo(
-            instance_id=instance_id,
             model_name="scripted",
             model_digest="0" * 64,
             device="none",
@@ -45,7 +44,7 @@ class RunningEngine:
             block_size=4,
             vocab=VOCAB,
         )
-        self.server = EngineServer(loop=self.parts.loop, info=info, endpoint=endpoint, keys=keys)
+        self.server = EngineServer(loop=self.parts.loop, info=info, endpoint=endpoint, keys=keys, drain_s=drain_s)
         self._thread = threading.Thread(target=self.server.run)
         self._thread.start()
 

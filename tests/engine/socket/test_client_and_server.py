@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import zmq
+import zmq.asyncio
 
 from lorikeet_engine.client import EngineClient, Generation, GenerationRequest, SamplingParams, Usage
 from lorikeet_engine.errors import ContextLengthExceeded, EngineUnavailable, InvalidRequest
 from lorikeet_engine.memory.ledger import MemoryState
+from lorikeet_engine.protocol import PROTOCOL_VERSION, EngineInfo, Welcome, encode
 from lorikeet_engine.socket_keys import SocketKeys, keys_for
 from tests.support.scripted_engine_parts import answer_alone
 
@@ -163,14 +168,147 @@ def test_a_restart_ends_running_requests_with_an_error_and_new_ones_work(
     async def scenario(client: EngineClient) -> None:
         generation = await client.generate(generation_request(adapter_digest="slow", max_tokens=100))
         first.stop()
-        start_engine(instance_id="second")
-        with pytest.raises(EngineUnavailable, match="restarted"):
+        second = start_engine()
+        with pytest.raises(EngineUnavailable, match="shutting down"):
             await answer(generation)
         await client.wait_ready(5)
+        assert not second.parts.loop.has_work
         assert (await answer(await client.generate(generation_request("again"))))[1] == "length"
 
     first.parts.loader.delay = 10**9
     with_client(first, byte_model_dir, scenario)
+
+
+def test_a_stopped_engine_ends_what_it_has_and_takes_nothing_new(
+    start_engine: StartEngine, byte_model_dir: Path
+) -> None:
+    engine = start_engine(drain_s=20.0)
+
+    async def scenario(client: EngineClient) -> None:
+        generation = await client.generate(generation_request(max_tokens=100, adapter_digest="slow"))
+        await eventually(lambda: engine.parts.loop.has_work)
+        engine.server.stop()
+        late = await client.generate(generation_request("late"))
+        with pytest.raises(EngineUnavailable, match="shutting down"):
+            await answer(late)
+        assert (await answer(generation))[1] == "length"
+
+    engine.parts.loader.delay = 50
+    with_client(engine, byte_model_dir, scenario)
+
+
+def test_what_a_stopped_engine_cannot_end_in_time_is_told(start_engine: StartEngine, byte_model_dir: Path) -> None:
+    engine = start_engine()
+
+    async def scenario(client: EngineClient) -> None:
+        generation = await client.generate(generation_request(adapter_digest="never"))
+        await eventually(lambda: engine.parts.loop.has_work)
+        engine.server.stop()
+        with pytest.raises(EngineUnavailable, match="shutting down"):
+            await answer(generation)
+
+    engine.parts.loader.delay = 10**9
+    with_client(engine, byte_model_dir, scenario)
+
+
+class Proxy:
+    """A TCP connection that can be cut, as networks cut them."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> int:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        onward_reader, onward_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers += [writer, onward_writer]
+        await asyncio.gather(self._copy(reader, onward_writer), self._copy(onward_reader, writer))
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                writer.write(data)
+
+    def cut(self) -> None:
+        while self._writers:
+            self._writers.pop().transport.abort()
+
+    async def stop(self) -> None:
+        self.cut()
+        self._server.close()
+
+
+def test_a_cut_connection_ends_its_requests_on_both_sides_and_the_next_one_works(
+    start_engine: StartEngine, byte_model_dir: Path, tmp_path: Path
+) -> None:
+    keys, port = SocketKeys.generate(), free_port()
+    key_file = tmp_path / "keys"
+    key_file.write_text(keys.text())
+    engine = start_engine(f"tcp://127.0.0.1:{port}", keys=keys)
+
+    async def scenario() -> None:
+        proxy = Proxy(port)
+        endpoint = f"tcp://127.0.0.1:{await proxy.start()}"
+        client = EngineClient(endpoint=endpoint, model_dir=byte_model_dir, key_file=key_file)
+        await client.start()
+        await client.wait_ready(5)
+        generation = await client.generate(generation_request(adapter_digest="never"))
+        await eventually(lambda: engine.parts.loop.has_work)
+        proxy.cut()
+        with pytest.raises(EngineUnavailable, match="lost"):
+            await answer(generation)
+        await client.wait_ready(5)
+        await eventually(lambda: not engine.parts.loop.has_work)
+        assert (await answer(await client.generate(generation_request("again"))))[1] == "length"
+        await client.stop()
+        await proxy.stop()
+
+    engine.parts.loader.delay = 10**9
+    asyncio.run(scenario())
+
+
+def test_an_engine_that_took_the_client_for_dead_says_so(
+    start_engine: StartEngine, byte_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start_engine()
+
+    async def scenario(client: EngineClient) -> None:
+        generation = await client.generate(generation_request(adapter_digest="never"))
+        await eventually(lambda: engine.parts.loop.has_work)
+        monkeypatch.setattr("lorikeet_engine.server.CLIENT_TIMEOUT_S", -1.0)
+        await eventually(lambda: not engine.parts.loop.has_work)
+        monkeypatch.setattr("lorikeet_engine.server.CLIENT_TIMEOUT_S", 20.0)
+        with pytest.raises(EngineUnavailable):
+            await answer(generation)
+        await client.wait_ready(5)
+        assert (await answer(await client.generate(generation_request("again"))))[1] == "length"
+
+    engine.parts.loader.delay = 10**9
+    with_client(engine, byte_model_dir, scenario)
+
+
+def test_a_frame_the_client_does_not_understand_is_passed_over(tmp_path: Path, byte_model_dir: Path) -> None:
+    async def scenario() -> None:
+        context = zmq.asyncio.Context()
+        fake_engine = context.socket(zmq.ROUTER)
+        fake_engine.bind(f"ipc://{tmp_path}/e")
+        client = EngineClient(endpoint=f"ipc://{tmp_path}/e", model_dir=byte_model_dir)
+        await client.start()
+        identity, _ = await fake_engine.recv_multipart()
+        await fake_engine.send_multipart([identity, msgspec.msgpack.encode({"type": "welcome", "version": 99})])
+        info = EngineInfo(
+            model_name="m", model_digest="0", device="none", dtype="none", max_model_len=9, block_size=4, vocab=9
+        )
+        await fake_engine.send_multipart([identity, encode(Welcome(PROTOCOL_VERSION, "session", info))])
+        await client.wait_ready(5)
+        await client.stop()
+        fake_engine.close(0)
+        context.term()
+
+    asyncio.run(scenario())
 
 
 def test_without_an_engine_requests_are_refused_at_once(byte_model_dir: Path, tmp_path: Path) -> None:
