@@ -192,7 +192,7 @@ class EngineClient:
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.linger = 0
-        self._socket.identity = uuid.uuid4().bytes
+        self._socket.identity = uuid.uuid4().hex.encode()  # not the bytes: a first byte of 0 is ZeroMQ's own
         keep_alive(self._socket)
         if self._keys:
             secure_client(self._socket, self._keys)
@@ -241,22 +241,24 @@ class EngineClient:
             EngineUnavailable: no engine answers now.
         """
         self.info  # noqa: B018 (raises when there is no engine)
-        generation = Generation(self, request)
-        self._generations[request.request_id] = generation
         sampling = request.sampling
-        await self._send(
-            Submit(
-                request_id=request.request_id,
-                tenant=request.tenant,
-                prompt=list(request.prompt),
-                max_tokens=request.max_tokens,
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                top_k=sampling.top_k,
-                seed=sampling.seed,
-                adapter=request.adapter_digest or "",
-            )
+        submit = Submit(
+            request_id=request.request_id,
+            tenant=request.tenant,
+            prompt=list(request.prompt),
+            max_tokens=request.max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            seed=sampling.seed,
+            adapter=request.adapter_digest or "",
         )
+        generation = self._generations[request.request_id] = Generation(self, request)
+        try:
+            await self._send(submit)
+        except EngineUnavailable:
+            self.forget(request.request_id)
+            raise
         return generation
 
     async def stats(self) -> EngineStats:
