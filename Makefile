@@ -62,7 +62,7 @@ $(VENV)/.ready-test: $(VENV)/.ready
 # ---- pages: built once, and again when a source changes; without npm on PATH, PyPI's Node serves ----
 
 NPM_ON_PATH := $(shell command -v npm 2>/dev/null)
-NPM := $(if $(NPM_ON_PATH),npm,$(abspath $(BIN))/npm)
+NPM := $(if $(NPM_ON_PATH),npm,PATH="$(abspath $(BIN)):$$PATH" npm)
 UI_SOURCES := $(shell find admin_ui/src admin_ui/public admin_ui/index.html admin_ui/vite.config.ts admin_ui/tsconfig.json -type f 2>/dev/null)
 STATIC := admin_ui/lorikeet_admin_ui/static/index.html
 
