@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from lorikeet_adapters.modules import MODULES, ModuleTable
+from lorikeet_adapters.modules import MODULES
 
 GRAIN: Final = 16
 MAX_RANK: Final = 0xFFFF  # the head keeps the rank in 16 bits and flags above them
@@ -63,16 +63,6 @@ def head_grains(n_layers: int, itemsize: int) -> int:
 def block_grains(block: BlockShape) -> int:
     """Grains of one pair."""
     return _ceil_div(block.rank * (block.in_features + block.out_features), GRAIN)
-
-
-def largest_extent_grains(table: ModuleTable, itemsize: int, max_rank: int) -> int:
-    """Grains of an adapter of `max_rank` on every module of every layer."""
-    blocks = (
-        BlockShape(layer, module, max_rank, linear.in_features, linear.out_features)
-        for layer in range(table.n_layers)
-        for module, linear in table.linears.items()
-    )
-    return extent_grains(table.n_layers, itemsize, blocks)
 
 
 def _ceil_div(value: int, unit: int) -> int:

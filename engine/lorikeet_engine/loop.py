@@ -140,7 +140,7 @@ class EngineLoop:
         return failures
 
     def _drop_unwanted_images(self) -> None:
-        """Images whose requests went away before their turn: nothing else bounds what they hold in host memory."""
+        """Images whose requests went away before their turn; others wait for the place they hold in host memory."""
         for key in [key for key in self._images if not self.scheduler.is_waiting_for(key)]:
             del self._images[key]
             self.residency.forget(key)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import threading
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import pytest
 
@@ -35,6 +36,14 @@ BAD_KEYS = [
 ]
 
 
+def put(store: BlobStore, key: str, data: bytes) -> None:
+    """Put `data` from a file, as every caller does."""
+    with NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        store.put_file(key, Path(file.name))
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> LocalBlobStore:
     return LocalBlobStore(tmp_path / "blobs")
@@ -45,7 +54,7 @@ def test_what_was_put_is_read_back(store: LocalBlobStore, tmp_path: Path) -> Non
     source = tmp_path / "file"
     source.write_bytes(b"x" * 3_000_000)
     port.put_file("a/b/c", source)
-    port.put_bytes("a/b/d.bin", b"small")
+    put(port, "a/b/d.bin", b"small")
     assert port.read("a/b/c") == source.read_bytes()
     with port.open("a/b/d.bin") as file:
         assert file.read() == b"small"
@@ -60,7 +69,7 @@ def test_what_was_put_is_read_back(store: LocalBlobStore, tmp_path: Path) -> Non
 
 def test_keys_are_listed_by_prefix_in_order(store: LocalBlobStore) -> None:
     for key in ("images/t1/b", "images/t1/a", "images/t10/a", "uploads/u1/0"):
-        store.put_bytes(key, b"x")
+        put(store, key, b"x")
     assert list(store.list("images/t1")) == ["images/t1/a", "images/t1/b", "images/t10/a"]
     assert list(store.list("images/t1/")) == ["images/t1/a", "images/t1/b"]
     assert len(list(store.list(""))) == 4
@@ -68,30 +77,30 @@ def test_keys_are_listed_by_prefix_in_order(store: LocalBlobStore) -> None:
 
 
 def test_equal_content_again_is_no_event_and_other_content_a_conflict(store: LocalBlobStore) -> None:
-    store.put_bytes("k", b"one")
-    store.put_bytes("k", b"one")
+    put(store, "k", b"one")
+    put(store, "k", b"one")
     for other in (b"two", b"on", b"one!", b""):
         with pytest.raises(BlobConflict):
-            store.put_bytes("k", other)
+            put(store, "k", other)
     assert store.read("k") == b"one"
     assert list(store.list("")) == ["k"]
 
 
 def test_blobs_are_read_only_and_no_temporary_file_is_left(store: LocalBlobStore, tmp_path: Path) -> None:
-    store.put_bytes("a/k", b"one")
+    put(store, "a/k", b"one")
     files = [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
     assert [path.name for path in files] == ["k"]
     assert files[0].stat().st_mode & 0o777 == 0o440
 
 
 def test_delete_may_be_repeated(store: LocalBlobStore) -> None:
-    store.put_bytes("a/k", b"one")
+    put(store, "a/k", b"one")
     store.delete("a/k")
     store.delete("a/k")
     store.delete("never/there")
     with pytest.raises(BlobMissing):
         store.read("a/k")
-    store.put_bytes("a/k", b"two")
+    put(store, "a/k", b"two")
     assert store.read("a/k") == b"two"
 
 
@@ -99,7 +108,7 @@ def test_delete_may_be_repeated(store: LocalBlobStore) -> None:
 def test_no_key_leaves_the_root(key: str, store: LocalBlobStore, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(BlobKeyInvalid):
-        store.put_bytes(key, b"x")
+        put(store, key, b"x")
     for read in (store.read, store.size, store.open, store.delete):
         with pytest.raises(BlobKeyInvalid):
             read(key)
@@ -109,7 +118,7 @@ def test_no_key_leaves_the_root(key: str, store: LocalBlobStore, tmp_path: Path)
 def test_links_are_not_followed(store: LocalBlobStore, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
-    store.put_bytes("a/k", b"one")
+    put(store, "a/k", b"one")
     inside = tmp_path / "blobs" / "a" / "link"
     inside.symlink_to(secret)
     (tmp_path / "blobs" / "out").symlink_to(tmp_path)
@@ -119,7 +128,7 @@ def test_links_are_not_followed(store: LocalBlobStore, tmp_path: Path) -> None:
         with pytest.raises(BlobError):
             store.read(key)
     with pytest.raises(BlobError):
-        store.put_bytes("out/new", b"x")
+        put(store, "out/new", b"x")
     assert not (tmp_path / "new").exists()
 
 
@@ -130,7 +139,7 @@ def test_of_many_writers_of_one_key_one_wins_and_the_others_hear_of_it(store: Lo
     def write(number: int) -> None:
         start.wait()
         try:
-            store.put_bytes("k", bytes([number]) * 100_000)
+            put(store, "k", bytes([number]) * 100_000)
             outcomes.append(number)
         except BlobConflict:
             outcomes.append(None)
@@ -151,7 +160,7 @@ def test_a_failed_write_leaves_nothing(store: LocalBlobStore, tmp_path: Path, mo
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="No space"):
-        store.put_bytes("k", b"x")
+        put(store, "k", b"x")
     monkeypatch.undo()
     assert store.size("k") is None
     assert not [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
@@ -162,17 +171,17 @@ def test_a_file_system_without_hard_links_is_served_too(store: LocalBlobStore, m
         raise OSError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
-    store.put_bytes("k", b"one")
-    store.put_bytes("k", b"one")
+    put(store, "k", b"one")
+    put(store, "k", b"one")
     with pytest.raises(BlobConflict):
-        store.put_bytes("k", b"two")
+        put(store, "k", b"two")
     assert store.read("k") == b"one"
 
 
 def test_a_source_reads_only_what_has_the_right_digest(store: LocalBlobStore, tmp_path: Path) -> None:
     data = b"normalised"
     digest = hashlib.sha256(data).hexdigest()
-    store.put_bytes(image_key("ten_1", digest), data)
+    put(store, image_key("ten_1", digest), data)
     source = AdapterSource(store)
     assert source.read_normalised("ten_1", digest) == data
     with pytest.raises(AdapterImageMissing):

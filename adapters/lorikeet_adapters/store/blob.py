@@ -37,9 +37,6 @@ class BlobStore(Protocol):
     def put_file(self, key: str, path: Path) -> None:
         """Store a copy of the file at `path`; raises BlobConflict."""
 
-    def put_bytes(self, key: str, data: bytes) -> None:
-        """Store `data`; raises BlobConflict."""
-
     def open(self, key: str) -> BinaryIO:
         """A reader of the content; raises BlobMissing."""
 

@@ -12,7 +12,6 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final
 from uuid import uuid4
@@ -35,9 +34,6 @@ class LocalBlobStore:
     def put_file(self, key: str, path: Path) -> None:
         with path.open("rb") as source:
             self._put(key, lambda target: shutil.copyfileobj(source, target, _COPY_BYTES))
-
-    def put_bytes(self, key: str, data: bytes) -> None:
-        self._put(key, lambda target: shutil.copyfileobj(BytesIO(data), target, _COPY_BYTES))
 
     def open(self, key: str) -> BinaryIO:
         return os.fdopen(self._open_descriptor(key), "rb")
