@@ -8,9 +8,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 MIB = 1 << 20
+
+POSITIVE = (
+    "max_num_seqs",
+    "adapter_pool_bytes",
+    "max_adapters_per_step",
+    "max_rank",
+    "max_queued_requests",
+    "max_queued_tokens",
+    "host_adapter_cache_bytes",
+)
+NOT_NEGATIVE = {
+    "max_model_len": "automatic",
+    "kv_cache_bytes": "automatic",
+    "threads": "automatic",
+    "swap_space": "no swapping",
+    "ttft_deadline": "no deadline",
+}
+SHARES = ("tenant_queue_share", "tenant_seat_share", "tenant_kv_share", "tenant_arena_share")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +44,14 @@ class EngineConfig:
         max_model_len: longest prompt + output in tokens; 0 = min(the model's, 2048).
         kv_cache_bytes: size of the KV pool; 0 = a quarter of the memory available at start.
         block_size: tokens in one KV block, a power of two.
+        swap_space: host memory for the KV blocks of preempted requests; 0 = they are always recomputed.
+        preemption: "auto" (whichever costs less), "swap" or "recompute".
         adapter_pool_bytes: size of the adapter arena.
+        host_adapter_cache_bytes: packed adapters kept in host memory, so that a reload reads no disk.
+        max_queued_tokens: prompt tokens that may wait.
+        ttft_deadline: seconds within which a request must get its first token, or it is refused or dropped; 0 = none.
+        tenant_queue_share: the part of the queue that one tenant may fill; likewise of the seats (`max_num_seqs`),
+            the KV pool and the arena.
     """
 
     model_dir: Path
@@ -48,6 +73,17 @@ class EngineConfig:
     max_adapters_per_step: int = 8
     max_rank: int = 64
     max_queued_requests: int = 256
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    swap_space: int = 0
+    preemption: Literal["auto", "swap", "recompute"] = "auto"
+    host_adapter_cache_bytes: int = 256 * MIB
+    max_queued_tokens: int = 262144
+    ttft_deadline: float = 10.0
+    tenant_queue_share: float = 0.5
+    tenant_seat_share: float = 1.0
+    tenant_kv_share: float = 1.0
+    tenant_arena_share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.device != "cpu":
@@ -56,17 +92,25 @@ class EngineConfig:
             raise ValueError(f"dtype: {self.dtype!r}; allowed: 'auto', 'bfloat16', 'float32'")
         if self.block_size < 1 or self.block_size & (self.block_size - 1):
             raise ValueError(f"block_size: {self.block_size} is not a power of two")
-        if self.max_num_batched_tokens < self.max_num_seqs:
+        if self.max_num_batched_tokens < self.max_num_seqs + self.block_size:
             raise ValueError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least max_num_seqs "
-                f"({self.max_num_seqs}): every running request decodes one token a step"
+                f"({self.max_num_seqs}) plus block_size ({self.block_size}): every running request decodes one token "
+                f"a step, and prompts go on beside them by whole blocks"
             )
-        for name in ("max_num_seqs", "adapter_pool_bytes", "max_adapters_per_step", "max_rank", "max_queued_requests"):
+        if self.preemption not in ("auto", "swap", "recompute"):
+            raise ValueError(f"preemption: {self.preemption!r}; allowed: 'auto', 'swap', 'recompute'")
+        if self.preemption == "swap" and not self.swap_space:
+            raise ValueError("preemption: 'swap' needs swap_space")
+        for name in POSITIVE:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is not positive")
-        for name in ("max_model_len", "kv_cache_bytes", "threads"):
+        for name in NOT_NEGATIVE:
             if getattr(self, name) < 0:
-                raise ValueError(f"{name}: {getattr(self, name)} is negative; 0 means automatic")
+                raise ValueError(f"{name}: {getattr(self, name)} is negative; 0 means {NOT_NEGATIVE[name]}")
+        for name in SHARES:
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is not a share; it must be above 0 and at most 1")
 
 
 def read_config(values: Mapping[str, Any]) -> EngineConfig:

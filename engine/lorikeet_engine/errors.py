@@ -4,8 +4,11 @@
     ├── RequestRefused          the caller's request cannot be served as it is
     │   ├── InvalidRequest
     │   ├── ContextLengthExceeded
-    │   └── AdapterUnavailable
+    │   ├── AdapterUnavailable
+    │   └── AdapterRetired      the version is being taken out of service
     ├── Overloaded              nothing wrong with the request, no room now
+    │   └── TenantLimited       no room in the tenant's own share
+    ├── DeadlineExceeded        it waited too long for its first token
     ├── EngineUnavailable       no engine answers (starting, restarting, gone)
     ├── EngineFailure           our fault: a step failed
     └── UnsupportedModel        at start: this model or setting cannot be served
@@ -16,15 +19,33 @@
 from __future__ import annotations
 
 
+REFUSAL_REASONS = (
+    "tenant_queue",  # the tenant's share of the queue is full
+    "engine_queue",  # the whole queue is full
+    "engine_tokens",  # too many prompt tokens wait
+    "ttft_tenant",  # the tenant's own work ahead would make it late
+    "ttft_engine",  # everybody's work ahead would make it late
+    "ttft_adapter",  # its adapter would arrive too late
+    "ttft_kv",  # its KV blocks would be free too late
+)
+
+
 class EngineError(Exception):
-    """Base of all; `code` is what crosses process borders, `param` names the request field at fault."""
+    """Base of all; `code` is what crosses process borders, `param` names the request field at fault.
+
+    `retry_after_s` and `reason` (one of `REFUSAL_REASONS`) are set where waiting helps.
+    """
 
     code = "engine_failure"
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, param: str | None = None, retry_after_s: float | None = None, reason: str = ""
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
+        self.retry_after_s = retry_after_s
+        self.reason = reason
 
 
 class RequestRefused(EngineError):
@@ -45,8 +66,22 @@ class AdapterUnavailable(RequestRefused):
     code = "adapter_unavailable"
 
 
+class AdapterRetired(RequestRefused):
+    """The adapter is being unloaded: what runs on it ends as it began, nothing new starts."""
+
+    code = "adapter_retired"
+
+
 class Overloaded(EngineError):
     code = "overloaded"
+
+
+class TenantLimited(Overloaded):
+    code = "tenant_limited"
+
+
+class DeadlineExceeded(EngineError):
+    code = "deadline_exceeded"
 
 
 class EngineUnavailable(EngineError):
@@ -63,5 +98,15 @@ class UnsupportedModel(EngineError):
 
 ERRORS_BY_CODE: dict[str, type[EngineError]] = {
     cls.code: cls
-    for cls in (InvalidRequest, ContextLengthExceeded, AdapterUnavailable, Overloaded, EngineUnavailable, EngineFailure)
+    for cls in (
+        InvalidRequest,
+        ContextLengthExceeded,
+        AdapterUnavailable,
+        AdapterRetired,
+        Overloaded,
+        TenantLimited,
+        DeadlineExceeded,
+        EngineUnavailable,
+        EngineFailure,
+    )
 }

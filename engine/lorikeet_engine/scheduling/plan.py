@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapter_residency import Placement
@@ -29,9 +30,8 @@ class SamplingParams:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRow:
-    """One request's share of a step.
+class PlanRow(NamedTuple):
+    """One request's share of a step; a tuple, because hundreds are made every step.
 
     Attributes:
         token_ids: the tokens to compute now, at positions `start … start + len(token_ids) - 1`.
@@ -55,17 +55,34 @@ class PlanRow:
     n_generated: int
 
 
+class BlockCopy(NamedTuple):
+    """Copy one KV block over all layers; what the two ids count is said by the list it stands in."""
+
+    source: int
+    target: int
+
+
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """What one step computes, ordered by (phase, adapter with the base model last, arrival).
+    """What one step does, in this order: placements, swap-outs, swap-ins, copies, rows.
 
-    So one adapter's rows are contiguous inside each phase: at most two runs an adapter. `placements` bring adapters
-    into the arena, in order, before anything is computed; the rows' extents are those after all moves.
+    Rows are ordered by (phase, adapter with the base model last, arrival), so one adapter's rows are contiguous
+    inside each phase: at most two runs an adapter. The rows' extents are those after all moves of the placements.
+
+    Attributes:
+        rows: may be empty when there are only copies to make.
+        placements: adapters to bring into the arena.
+        swap_outs: device block to host slot.
+        swap_ins: host slot to device block.
+        copies: device block to device block, for the partial tail of a fork.
     """
 
     step_id: int
     rows: tuple[PlanRow, ...]
     placements: tuple[Placement, ...] = ()
+    swap_outs: tuple[BlockCopy, ...] = ()
+    swap_ins: tuple[BlockCopy, ...] = ()
+    copies: tuple[BlockCopy, ...] = ()
 
     @property
     def n_tokens(self) -> int:
@@ -74,10 +91,11 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What the step did: the token sampled for each row that asked for one.
+    """What the step did: the token sampled for each row that asked for one, and how long the device worked on it.
 
     A row that asked and has none had logits that are not finite; that is its own failure, not the step's.
     """
 
     step_id: int
     sampled: dict[str, int]
+    seconds: float

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lorikeet_engine.identity import AdapterKey
+from lorikeet_engine.memory.prefix_index import PrefixChain
 from lorikeet_engine.scheduling.plan import SamplingParams
+
+NEVER = float("inf")
 
 
 class FinishReason(StrEnum):
@@ -16,14 +19,31 @@ class FinishReason(StrEnum):
     LENGTH = "length"
 
 
-@dataclass(slots=True, kw_only=True)
+class Stage(StrEnum):
+    """Where a request is in its life."""
+
+    NEW = "new"
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"  # its blocks were given up; prompt and output are computed again
+    SWAPPED = "swapped"  # its blocks lie in host memory
+    ENDED = "ended"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class Request:
-    """State of one request.
+    """State of one request. The first group of fields is the caller's, the second the scheduler's.
 
     Attributes:
         prompt: token ids, at least one.
-        output: tokens sampled so far; the newest is not in the KV cache yet.
+        weight: the tenant's share of service, relative to other tenants.
+        cache_salt: the tenant's secret; separates its prefix cache from everybody else's.
+        group: id shared by the requests of one submit with n > 1; they share the prompt's KV blocks.
+        tokens: prompt and output together; the newest output token is not in the KV cache yet.
+        n_scheduled: tokens whose keys and values the planned step writes, `n_computed` included.
         n_computed: tokens whose keys and values a finished step has written.
+        n_charged: tokens that its tenant has paid for; what is computed again is not paid for again.
+        blocked_since: when it was first passed over for want of memory or of its adapter.
     """
 
     request_id: str
@@ -32,25 +52,46 @@ class Request:
     max_tokens: int
     sampling: SamplingParams
     adapter: AdapterKey | None
-    output: list[int] = field(default_factory=list)
+    weight: float = 1.0
+    cache_salt: bytes = b""
+    group: str = ""
+
+    stage: Stage = Stage.NEW
+    arrival_s: float = 0.0
+    serial: int = 0
+    deadline_s: float = NEVER
+    n_prompt: int = 0
+    tokens: list[int] = field(default_factory=list)
+    n_scheduled: int = 0
     n_computed: int = 0
+    n_charged: int = 0
+    n_cached: int = 0
+    n_preemptions: int = 0
+    admitted_step: int = -1
+    first_admitted_s: float = NEVER
+    blocked_since: float = NEVER
+    predicted_ttft_s: float = 0.0
+    chain: PrefixChain | None = None
+
+    def __post_init__(self) -> None:
+        self.n_prompt = len(self.prompt)
+        self.tokens = list(self.prompt)
 
     @property
     def n_total(self) -> int:
         """Tokens it holds if it runs to `max_tokens`."""
-        return len(self.prompt) + self.max_tokens
+        return self.n_prompt + self.max_tokens
 
     @property
-    def in_prefill(self) -> bool:
-        return self.n_computed < len(self.prompt)
+    def n_output(self) -> int:
+        return len(self.tokens) - self.n_prompt
 
     @property
     def n_left_to_compute(self) -> int:
-        return len(self.prompt) + len(self.output) - self.n_computed
+        return len(self.tokens) - self.n_computed
 
-    def tokens(self, start: int, stop: int) -> tuple[int, ...]:
-        """Token ids at positions `start … stop - 1` of prompt and output together."""
-        n_prompt = len(self.prompt)
-        if stop <= n_prompt:
-            return self.prompt[start:stop]
-        return self.prompt[start:] + tuple(self.output[max(0, start - n_prompt) : stop - n_prompt])
+    @property
+    def decodes(self) -> bool:
+        """Whether all that is left to compute is the newest output token."""
+        n_tokens = len(self.tokens)
+        return n_tokens > self.n_prompt and n_tokens - self.n_computed == 1
