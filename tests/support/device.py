@@ -30,9 +30,10 @@ def open_runner(
     block_size: int = 8,
     max_model_len: int = 256,
     adapter_pool_bytes: int = 1 << 20,
+    n_host_slots: int = 0,
     ops: Ops | None = None,
 ) -> ModelRunner:
-    """A runner over a local model directory with a pool of exactly `n_blocks` blocks."""
+    """A runner over a local model directory with a pool of exactly `n_blocks` blocks and `n_host_slots` to swap to."""
     spec, torch_dtype, ops = load_model_spec(model_dir), resolve_dtype(dtype), ops or CpuOps()
     token_bytes = 2 * spec.n_layers * spec.n_kv_heads * spec.head_dim * torch_dtype.itemsize
     config = EngineConfig(
@@ -45,6 +46,7 @@ def open_runner(
         max_model_len=max_model_len,
         kv_cache_bytes=n_blocks * block_size * token_bytes,
         adapter_pool_bytes=adapter_pool_bytes,
+        swap_space=n_host_slots * block_size * token_bytes,
     )
     weights = load_weights(model_dir, spec, dtype=torch_dtype, ops=ops)
     budget = plan_memory(

@@ -1,4 +1,4 @@
-"""Carries out steps: stage, forward, sample. Decides nothing; the plan says it all.
+"""Carries out steps: copy blocks, stage, forward, sample. Decides nothing; the plan says it all.
 
 Owns the tensors of one model replica: KV pages, adapter arena, and through the model the weights.
 """
@@ -6,6 +6,7 @@ Owns the tensors of one model replica: KV pages, adapter arena, and through the 
 from __future__ import annotations
 
 import os
+import time
 from typing import Protocol
 
 import torch
@@ -49,7 +50,13 @@ class ModelRunner:
             dtype=weights.dtype,
             device="cpu",
         )
-        self.kv = KvCache(spec, n_blocks=budget.n_blocks, block_size=config.block_size, dtype=weights.dtype)
+        self.kv = KvCache(
+            spec,
+            n_blocks=budget.n_blocks,
+            block_size=config.block_size,
+            dtype=weights.dtype,
+            n_host_slots=budget.n_host_slots,
+        )
         self._model = LlamaModel(
             spec=spec,
             ops=ops,
@@ -60,15 +67,29 @@ class ModelRunner:
         )
 
     def execute(self, plan: StepPlan) -> StepResult:
-        """Compute every row and sample a token for each that asks for one."""
-        logits = self.logits(plan)
-        return StepResult(plan.step_id, sample(logits, [row for row in plan.rows if row.samples]))
+        """Copy what the plan swaps and forks, compute every row, sample a token for each that asks for one.
+
+        The loop has carried out the placements: their images are its own.
+        """
+        started = time.perf_counter()
+        self._copy_blocks(plan)
+        sampled = sample(self.logits(plan), [row for row in plan.rows if row.samples]) if plan.rows else {}
+        return StepResult(plan.step_id, sampled, time.perf_counter() - started)
 
     @torch.inference_mode()
     def logits(self, plan: StepPlan) -> torch.Tensor:
         """Compute every row; float32 logits [S, vocab] of the rows that sample, in the plan's order."""
         step = stage(plan, block_size=self.kv.block_size, n_blocks=self.kv.n_blocks, arena=self.arena)
         return self._model.forward(step, self.kv.layers)
+
+    def _copy_blocks(self, plan: StepPlan) -> None:
+        """In the plan's order: a block that is swapped out may be the target of a copy in the same step."""
+        if plan.swap_outs:
+            self.kv.swap_out(plan.swap_outs)
+        if plan.swap_ins:
+            self.kv.swap_in(plan.swap_ins)
+        if plan.copies:
+            self.kv.copy(plan.copies)
 
     def write_extent(self, base_grain: int, image: PackedImage) -> None:
         """Put an adapter's bytes into the arena; no step may be using those grains."""

@@ -106,3 +106,13 @@ def test_a_token_of_probability_zero_is_never_drawn_at_the_edges(monkeypatch: py
     for number, token in ((0.0, 1), (0.5, 2), (1 - 2**-53, 2)):
         monkeypatch.setattr("lorikeet_engine.execution.sampler.uniform", lambda *_, n=number: n)
         assert sample(logits, [a_row("r", SamplingParams(temperature=1.0))]) == {"r": token}
+
+
+def test_the_sequences_of_one_request_draw_differently_and_repeatably() -> None:
+    """Sequence i of a request with n > 1 has the seed `seed + (i << 64)`."""
+    logits = torch.zeros(1, VOCAB).expand(4, -1)
+    rows = [a_row(str(i), SamplingParams(temperature=1.0, seed=(1 << 63) + (i << 64)), 9) for i in range(4)]
+    numbers = {uniform(row.sampling.seed, index) for row in rows for index in range(50)}
+    assert len(numbers) == 200
+    assert sample(logits, rows) == sample(logits, rows)
+    assert len(set(sample(logits, rows).values())) > 1
