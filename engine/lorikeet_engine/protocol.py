@@ -11,8 +11,9 @@ import msgspec
 
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 STANDSTILL_S = 120.0  # an engine whose loop has not turned for so long is dead; a large step on a CPU takes part of it
+MAX_CHOICES = 8  # answers to one prompt; each takes a seat of the batch
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,10 +33,16 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
-    """One request. `adapter` is a digest of the tenant's, empty for the base model."""
+    """One prompt with `n` answers to it, named by `sequence_id`; all of them are taken, or none.
+
+    `adapter` is a digest of the tenant's, empty for the base model. `cache_salt` separates the tenant's prefix cache.
+    """
 
     request_id: str
     tenant: str
+    weight: float
+    cache_salt: bytes
+    n: int
     prompt: list[int]
     max_tokens: int
     temperature: float
@@ -46,7 +53,17 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
+    """Stop one answer of a request, or all that are left when `index` is None."""
+
     request_id: str
+    index: int | None
+
+
+class Retire(msgspec.Struct, frozen=True, tag="retire"):
+    """Take an adapter out of service: what runs on it ends as it began, nothing new starts."""
+
+    tenant: str
+    digest: str
 
 
 class AskStats(msgspec.Struct, frozen=True, tag="ask_stats"):
@@ -60,52 +77,149 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
-    """One new token of one request; `finish_reason` is empty until its last."""
+    """One new token of one sequence; `finish_reason` is empty until its last."""
 
     request_id: str
     token: int
     finish_reason: str
 
 
+class Admitted(msgspec.Struct, frozen=True, array_like=True):
+    """A sequence left the queue after `queue_s`; the keys and values of `cached_tokens` of its prompt were there."""
+
+    request_id: str
+    cached_tokens: int
+    queue_s: float
+
+
 class Step(msgspec.Struct, frozen=True, tag="step"):
-    """All new tokens of one step for one client."""
+    """All that one step made for one client; a sequence is admitted before its first token."""
 
     tokens: list[Token]
+    admitted: list[Admitted]
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """A request was refused or broke; `code` is one of `errors.ERRORS_BY_CODE`."""
+    """A request was refused, or one of its sequences broke; `code` is one of `errors.ERRORS_BY_CODE`.
+
+    `retry_after_s` and `reason` (one of `errors.REFUSAL_REASONS`) are set where waiting helps.
+    """
 
     request_id: str
     code: str
     message: str
     param: str | None
+    retry_after_s: float | None
+    reason: str
 
 
 class AdapterResidency(msgspec.Struct, frozen=True, kw_only=True):
-    """One adapter that the engine knows: its state, bytes, and the running requests that use it."""
+    """One adapter that the engine knows: its state, bytes, and the requests that run on it or wait for it.
+
+    `state` is "loading", "host", "placing", "resident" or "draining".
+    """
 
     tenant: str
     digest: str
     state: str
     bytes: int
     requests: int
+    waiting: int
+
+
+class TenantLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant's queue. `service` is its virtual counter: tokens it was served, divided by its weight."""
+
+    tenant: str
+    waiting: int
+    running: int
+    service: float
+    weight: float
+
+
+class PrefixUse(msgspec.Struct, frozen=True, kw_only=True):
+    """Prompt tokens that were looked up in the prefix cache, and those found; `adapter` is empty for the base model."""
+
+    tenant: str
+    adapter: str
+    queried_tokens: int
+    hit_tokens: int
+
+
+class PrefixStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The prefix cache since the start. Each request counts once; what it finds again after a preemption is apart."""
+
+    uses: list[PrefixUse]
+    misses: dict[str, int]
+    recomputed_hit_tokens: int
+
+
+class AdapterTraffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What moving adapters has cost since the start.
+
+    `stall_s` adds up the time that requests waited for nothing but their adapter; `longest_wait_s` is the worst.
+    """
+
+    loads: dict[str, int]
+    evictions: dict[str, int]
+    stall_s: float
+    longest_wait_s: float
+
+
+class PreemptionStats(msgspec.Struct, frozen=True, kw_only=True):
+    """How often KV blocks ran out, by the answer ("swap", "recompute", "wait"), and what that cost."""
+
+    by_mode: dict[str, int]
+    recomputed_tokens: int
+    swap_bytes: dict[str, int]
+
+
+class WorkDone(msgspec.Struct, frozen=True, kw_only=True):
+    """Estimated work since the start, from the model's structure and the steps' plans (`lorikeet_engine.cost`)."""
+
+    flops: float
+    lora_flops: float
+    read_bytes: float
+    write_bytes: float
+    lora_bytes: float
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's figures at one moment; `tokens_per_second` counts sampled tokens over the last 10 s."""
+    """The engine's figures at one moment; totals count from its start.
+
+    Attributes:
+        seats: how many requests may run now; pressure on the KV pool lowers it below `max_num_seqs`.
+        swapped: preempted requests whose KV blocks lie in host memory.
+        tokens_per_second: sampled tokens over the last 10 s.
+        refusals: requests not taken, by reason; `expired`: taken, but too late for their first token.
+        step_time_error: how far the step-time model is off, relative; `ttft_error_s`: the TTFT prediction.
+    """
 
     uptime_s: float
     running: int
     waiting: int
+    swapped: int
+    seats: int
+    tenants: list[TenantLoad]
     prompt_tokens_total: int
     generated_tokens_total: int
     steps_total: int
     steps_by_kind: dict[str, int]
+    step_seconds_by_kind: dict[str, float]
     tokens_per_second: float
     kv: LedgerSnapshot
     arena: LedgerSnapshot
+    host: LedgerSnapshot
+    swap: LedgerSnapshot
+    prefix: PrefixStats
     adapters: list[AdapterResidency]
+    adapter_traffic: AdapterTraffic
+    preemptions: PreemptionStats
+    refusals: dict[str, int]
+    expired: int
+    work: WorkDone
+    step_time_error: float
+    ttft_error_s: float
 
 
 class Stats(msgspec.Struct, frozen=True, tag="stats"):
@@ -113,9 +227,14 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     stats: EngineStats
 
 
-ClientMessage = Hello | Submit | Abort | AskStats
+ClientMessage = Hello | Submit | Abort | Retire | AskStats
 EngineMessage = Welcome | Step | Failed | Stats
 
 encode = msgspec.msgpack.Encoder().encode
 decode_client = msgspec.msgpack.Decoder(ClientMessage).decode
 decode_engine = msgspec.msgpack.Decoder(EngineMessage).decode
+
+
+def sequence_id(request_id: str, index: int) -> str:
+    """The name of one answer of a request; the first has the request's own."""
+    return f"{request_id}#{index}" if index else request_id

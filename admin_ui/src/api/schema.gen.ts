@@ -229,12 +229,47 @@ export interface components {
             /** Data */
             data: components["schemas"]["Adapter"][];
         };
+        /** AdapterPrefixUse */
+        AdapterPrefixUse: {
+            /** Tenant */
+            tenant: string;
+            /**
+             * Adapter
+             * @description name:version, or the base model's name
+             */
+            adapter: string;
+            /** Queried Tokens */
+            queried_tokens: number;
+            /** Hit Tokens */
+            hit_tokens: number;
+        };
+        /**
+         * AdapterTraffic
+         * @description Moves of adapters; stall_s adds up the time that requests waited for nothing but their adapter.
+         */
+        AdapterTraffic: {
+            /** Loads */
+            loads: {
+                [key: string]: number;
+            };
+            /** Evictions */
+            evictions: {
+                [key: string]: number;
+            };
+            /** Stall S */
+            stall_s: number;
+            /** Longest Wait S */
+            longest_wait_s: number;
+        };
         /** BootstrapRequest */
         BootstrapRequest: {
             /** Token */
             token: string;
         };
-        /** EngineOverview */
+        /**
+         * EngineOverview
+         * @description The engine's part; figures are null or empty while no engine answers.
+         */
         EngineOverview: {
             /**
              * State
@@ -265,6 +300,17 @@ export interface components {
              */
             waiting: number;
             /**
+             * Swapped
+             * @default 0
+             */
+            swapped: number;
+            /**
+             * Seats
+             * @description how many requests may run now; memory pressure lowers it
+             * @default 0
+             */
+            seats: number;
+            /**
              * Tokens Per Second
              * @default 0
              */
@@ -284,13 +330,26 @@ export interface components {
              * @default 0
              */
             steps_total: number;
+            /**
+             * Queues
+             * @default []
+             */
+            queues: components["schemas"]["TenantQueue"][];
             kv?: components["schemas"]["Ledger"] | null;
             arena?: components["schemas"]["Ledger"] | null;
+            host?: components["schemas"]["Ledger"] | null;
+            swap?: components["schemas"]["Ledger"] | null;
+            prefix?: components["schemas"]["PrefixCache"] | null;
+            residency?: components["schemas"]["ResidencyCounts"] | null;
             /**
              * Adapters
+             * @description the busiest ones that the engine knows
              * @default []
              */
             adapters: components["schemas"]["ResidentAdapter"][];
+            adapter_traffic?: components["schemas"]["AdapterTraffic"] | null;
+            preemptions?: components["schemas"]["Preemptions"] | null;
+            refusals?: components["schemas"]["Refusals"] | null;
         };
         /**
          * Error
@@ -380,7 +439,7 @@ export interface components {
         };
         /**
          * Ledger
-         * @description One pool: capacity = used + reserved + in_flight + cached + free.
+         * @description One pool: capacity = used + reserved + in_flight + cached + free, and free + by_tenant = capacity.
          */
         Ledger: {
             /** Name */
@@ -403,6 +462,11 @@ export interface components {
             cached: number;
             /** Free */
             free: number;
+            /**
+             * Shared
+             * @description part of it that more than one request uses
+             */
+            shared: number;
             /** Fragmentation */
             fragmentation: number;
             /** By Tenant */
@@ -428,6 +492,55 @@ export interface components {
             jobs_open: number;
         };
         /**
+         * Preemptions
+         * @description What was done when KV blocks ran out: copy a request to host memory, compute it again later, or let it wait.
+         */
+        Preemptions: {
+            /** Swap */
+            swap: number;
+            /** Recompute */
+            recompute: number;
+            /** Wait */
+            wait: number;
+            /** Recomputed Tokens */
+            recomputed_tokens: number;
+            /** Swap Out Bytes */
+            swap_out_bytes: number;
+            /** Swap In Bytes */
+            swap_in_bytes: number;
+        };
+        /**
+         * PrefixCache
+         * @description Prompt tokens looked up and found, each request once; and why the first missing block of a prompt was missing.
+         */
+        PrefixCache: {
+            /** Queried Tokens */
+            queried_tokens: number;
+            /** Hit Tokens */
+            hit_tokens: number;
+            /**
+             * Hit Rate
+             * @description hit_tokens / queried_tokens; null before the first request
+             */
+            hit_rate: number | null;
+            /**
+             * Recomputed Hit Tokens
+             * @description found again after a preemption; not part of the rate
+             */
+            recomputed_hit_tokens: number;
+            /** By Tenant */
+            by_tenant: components["schemas"]["TenantPrefixUse"][];
+            /**
+             * By Adapter
+             * @description the busiest ones
+             */
+            by_adapter: components["schemas"]["AdapterPrefixUse"][];
+            /** Misses */
+            misses: {
+                [key: string]: number;
+            };
+        };
+        /**
          * Ready
          * @description `reasons` is empty when ready.
          */
@@ -439,6 +552,34 @@ export interface components {
             status: "ready" | "unavailable";
             /** Reasons */
             reasons: ("db_unavailable" | "engine_unavailable")[];
+        };
+        /**
+         * Refusals
+         * @description Requests that were not taken, by reason, and those that were taken but expired in the queue.
+         */
+        Refusals: {
+            /** By Reason */
+            by_reason: {
+                [key: string]: number;
+            };
+            /** Expired */
+            expired: number;
+        };
+        /**
+         * ResidencyCounts
+         * @description Where the ready adapter versions are: in the store only, or how far on their way to the arena.
+         */
+        ResidencyCounts: {
+            /** Cold */
+            cold: number;
+            /** Loading */
+            loading: number;
+            /** Host */
+            host: number;
+            /** Resident */
+            resident: number;
+            /** Draining */
+            draining: number;
         };
         /** ResidentAdapter */
         ResidentAdapter: {
@@ -454,6 +595,8 @@ export interface components {
             bytes: number;
             /** Requests */
             requests: number;
+            /** Waiting */
+            waiting: number;
         };
         /** Session */
         Session: {
@@ -475,6 +618,8 @@ export interface components {
             display_name: string;
             /** Status */
             status: string;
+            /** Weight */
+            weight: number;
             /** Created At */
             created_at: number;
             /** Adapters */
@@ -498,6 +643,12 @@ export interface components {
             slug: string;
             /** Display Name */
             display_name?: string | null;
+            /**
+             * Weight
+             * @description share of the engine under load, relative to other tenants
+             * @default 1
+             */
+            weight: number;
         };
         /** TenantList */
         TenantList: {
@@ -509,6 +660,34 @@ export interface components {
             object: "list";
             /** Data */
             data: components["schemas"]["Tenant"][];
+        };
+        /** TenantPrefixUse */
+        TenantPrefixUse: {
+            /** Tenant */
+            tenant: string;
+            /** Queried Tokens */
+            queried_tokens: number;
+            /** Hit Tokens */
+            hit_tokens: number;
+        };
+        /**
+         * TenantQueue
+         * @description What one tenant has waiting and running; every tenant that the engine has served lately.
+         */
+        TenantQueue: {
+            /** Tenant */
+            tenant: string;
+            /** Waiting */
+            waiting: number;
+            /** Running */
+            running: number;
+            /** Weight */
+            weight: number;
+            /**
+             * Service
+             * @description virtual counter: tokens served, divided by the weight; the lowest is next
+             */
+            service: number;
         };
         /**
          * Version

@@ -1,10 +1,10 @@
-"""The first page's figures as the API shows them. Amounts of memory are bytes."""
+"""The first page's figures as the API shows them. Memory is in bytes, totals count from the engine's start."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 EngineState = Literal["ready", "starting", "unavailable"]
 
@@ -15,7 +15,7 @@ class TenantBytes(BaseModel):
 
 
 class Ledger(BaseModel):
-    """One pool: capacity = used + reserved + in_flight + cached + free."""
+    """One pool: capacity = used + reserved + in_flight + cached + free, and free + by_tenant = capacity."""
 
     name: str
     unit: Literal["bytes"] = "bytes"
@@ -25,8 +25,54 @@ class Ledger(BaseModel):
     in_flight: int
     cached: int
     free: int
+    shared: int = Field(description="part of it that more than one request uses")
     fragmentation: int
     by_tenant: list[TenantBytes]
+
+
+class TenantQueue(BaseModel):
+    """What one tenant has waiting and running; every tenant that the engine has served lately."""
+
+    tenant: str
+    waiting: int
+    running: int
+    weight: float
+    service: float = Field(description="virtual counter: tokens served, divided by the weight; the lowest is next")
+
+
+class TenantPrefixUse(BaseModel):
+    tenant: str
+    queried_tokens: int
+    hit_tokens: int
+
+
+class AdapterPrefixUse(BaseModel):
+    tenant: str
+    adapter: str = Field(description="name:version, or the base model's name")
+    queried_tokens: int
+    hit_tokens: int
+
+
+class PrefixCache(BaseModel):
+    """Prompt tokens looked up and found, each request once; and why the first missing block of a prompt was missing."""
+
+    queried_tokens: int
+    hit_tokens: int
+    hit_rate: float | None = Field(description="hit_tokens / queried_tokens; null before the first request")
+    recomputed_hit_tokens: int = Field(description="found again after a preemption; not part of the rate")
+    by_tenant: list[TenantPrefixUse]
+    by_adapter: list[AdapterPrefixUse] = Field(description="the busiest ones")
+    misses: dict[str, int]
+
+
+class ResidencyCounts(BaseModel):
+    """Where the ready adapter versions are: in the store only, or how far on their way to the arena."""
+
+    cold: int
+    loading: int
+    host: int
+    resident: int
+    draining: int
 
 
 class ResidentAdapter(BaseModel):
@@ -36,9 +82,39 @@ class ResidentAdapter(BaseModel):
     state: str
     bytes: int
     requests: int
+    waiting: int
+
+
+class AdapterTraffic(BaseModel):
+    """Moves of adapters; stall_s adds up the time that requests waited for nothing but their adapter."""
+
+    loads: dict[str, int]
+    evictions: dict[str, int]
+    stall_s: float
+    longest_wait_s: float
+
+
+class Preemptions(BaseModel):
+    """What was done when KV blocks ran out: copy a request to host memory, compute it again later, or let it wait."""
+
+    swap: int
+    recompute: int
+    wait: int
+    recomputed_tokens: int
+    swap_out_bytes: int
+    swap_in_bytes: int
+
+
+class Refusals(BaseModel):
+    """Requests that were not taken, by reason, and those that were taken but expired in the queue."""
+
+    by_reason: dict[str, int]
+    expired: int
 
 
 class EngineOverview(BaseModel):
+    """The engine's part; figures are null or empty while no engine answers."""
+
     state: EngineState
     model: str
     device: str | None = None
@@ -47,13 +123,23 @@ class EngineOverview(BaseModel):
     uptime_s: float = 0.0
     running: int = 0
     waiting: int = 0
+    swapped: int = 0
+    seats: int = Field(default=0, description="how many requests may run now; memory pressure lowers it")
     tokens_per_second: float = 0.0
     prompt_tokens_total: int = 0
     generated_tokens_total: int = 0
     steps_total: int = 0
+    queues: list[TenantQueue] = []
     kv: Ledger | None = None
     arena: Ledger | None = None
-    adapters: list[ResidentAdapter] = []
+    host: Ledger | None = None
+    swap: Ledger | None = None
+    prefix: PrefixCache | None = None
+    residency: ResidencyCounts | None = None
+    adapters: list[ResidentAdapter] = Field(default=[], description="the busiest ones that the engine knows")
+    adapter_traffic: AdapterTraffic | None = None
+    preemptions: Preemptions | None = None
+    refusals: Refusals | None = None
 
 
 class Overview(BaseModel):

@@ -20,6 +20,13 @@ class TenantCreate(BaseModel):
 
     slug: str = Field(pattern=service.SLUG_PATTERN, description="3 to 40 of a-z 0-9 -, never changed later")
     display_name: str | None = Field(default=None, min_length=1, max_length=200)
+    weight: float = Field(
+        default=1.0,
+        gt=0,
+        le=service.MAX_WEIGHT,
+        allow_inf_nan=False,
+        description="share of the engine under load, relative to other tenants",
+    )
 
 
 class Tenant(BaseModel):
@@ -27,6 +34,7 @@ class Tenant(BaseModel):
     slug: str
     display_name: str
     status: str
+    weight: float
     created_at: int
     adapters: int
     keys: int
@@ -39,6 +47,7 @@ class Tenant(BaseModel):
             slug=tenant.slug,
             display_name=tenant.display_name,
             status=tenant.status,
+            weight=tenant.weight,
             created_at=unix_seconds(tenant.created_at),
             adapters=summary.n_adapters,
             keys=summary.n_keys,
@@ -59,5 +68,7 @@ def list_tenants(_admin: Admin, request: Request) -> TenantList:
 def create_tenant(body: TenantCreate, _admin: Admin, request: Request) -> Tenant:
     context = get_context(request)
     with context.db.unit_of_work() as work:
-        tenant = service.create_tenant(work, slug=body.slug, display_name=body.display_name, now=context.clock())
+        tenant = service.create_tenant(
+            work, slug=body.slug, display_name=body.display_name, weight=body.weight, now=context.clock()
+        )
         return Tenant.of(service.TenantSummary(tenant, 0, 0))

@@ -14,6 +14,7 @@ from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.ids import new_id
 
 SLUG_PATTERN = r"^[a-z0-9][a-z0-9-]{1,38}[a-z0-9]$"
+MAX_WEIGHT = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,8 @@ class TenantSummary:
     n_keys: int  # active ones
 
 
-def create_tenant(work: Session, *, slug: str, display_name: str | None, now: int) -> Tenant:
-    """A new active tenant with its own cache salt.
+def create_tenant(work: Session, *, slug: str, display_name: str | None, now: int, weight: float = 1.0) -> Tenant:
+    """A new active tenant with its own cache salt; `weight` is its share of the engine, relative to other tenants.
 
     Raises:
         PlatformError: name_conflict.
@@ -33,6 +34,7 @@ def create_tenant(work: Session, *, slug: str, display_name: str | None, now: in
         id=new_id("ten"),
         slug=slug,
         display_name=display_name or slug,
+        weight=weight,
         cache_salt=secrets.token_bytes(32),
         created_at=now,
     )

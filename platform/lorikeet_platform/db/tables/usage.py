@@ -25,6 +25,7 @@ class UsageRecord(Table):
             name="settled",
         ),
         CheckConstraint("prompt_tokens >= 0 AND completion_tokens >= 0", name="tokens"),
+        CheckConstraint("cached_tokens >= 0 AND cached_tokens <= prompt_tokens", name="cached_tokens"),
         Index("ix_usage_records_tenant_id_admitted_at", "tenant_id", "admitted_at"),
         Index("ix_usage_records_open", "admitted_at", sqlite_where=_OPEN, postgresql_where=_OPEN),
     )
@@ -41,5 +42,8 @@ class UsageRecord(Table):
     outcome: Mapped[str | None] = mapped_column(String(32))
     prompt_tokens: Mapped[Count] = mapped_column(default=0)
     completion_tokens: Mapped[Count] = mapped_column(default=0)
+    cached_tokens: Mapped[Count] = mapped_column(
+        default=0, server_default=text("0"), doc="the part of prompt_tokens found in the prefix cache"
+    )
     admitted_at: Mapped[Micros]
     settled_at: Mapped[Micros | None]
