@@ -8,10 +8,10 @@ the model that learns from measured steps is `step_time`.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lorikeet_adapters.modules import MODULES
 from lorikeet_engine.model_spec import ModelSpec
@@ -20,14 +20,6 @@ DEVICES = Path(__file__).parent / "simulation" / "devices"  # profiles that come
 SUGGESTED_LOAD = 0.65  # max_num_seqs suggested, as a share of the theoretical concurrency (60–70 %)
 SWAP_WAITED = 0.3  # the part of a copy that steps wait for; the rest runs beside them
 SWAP_BOUNDARIES = 2  # steps that a swapped request loses, however small it is
-
-# Linears that read the same input and run as one LoRA launch each.
-LORA_SITES = (
-    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    ("self_attn.o_proj",),
-    ("mlp.gate_proj", "mlp.up_proj"),
-    ("mlp.down_proj",),
-)
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------
@@ -298,3 +290,92 @@ def ridge(profile: DeviceProfile) -> float:
 def weight_intensity(batch: int, bytes_per_weight: float) -> float:
     """FLOPs for each byte of weights read when `batch` tokens share the reading."""
     return 2 * batch / bytes_per_weight
+
+
+# -- moving bytes ------------------------------------------------------------------------------------------------------
+
+
+def load_seconds(n_bytes: float, bandwidth: float) -> float:
+    return n_bytes / bandwidth
+
+
+def swap_seconds(n_bytes: int, profile: DeviceProfile) -> float:
+    """What swapping costs the steps: part of the way out and back, and the boundaries it waits for."""
+    return SWAP_WAITED * load_seconds(2 * n_bytes, profile.host_bandwidth) + SWAP_BOUNDARIES * profile.step_overhead_s
+
+
+def recompute_seconds(
+    cost: ModelCost, profile: DeviceProfile, n_tokens: int, survive: float = 0.0, n_steps: int = 1
+) -> float:
+    """Prefilling `n_tokens` again in `n_steps` chunks, when a part `survive` of it is still in the prefix cache."""
+    flops = 2 * cost.layer_params * n_tokens + cost.attention_flops_per_pair * n_tokens * n_tokens / 2
+    return (1 - survive) * flops / (profile.mfu_prefill * profile.peak_flops) + n_steps * profile.step_overhead_s
+
+
+# -- sizing ------------------------------------------------------------------------------------------------------------
+
+
+class Allocation(NamedTuple):
+    """Tokens' worth of KV that some requests hold, and how much of it holds no token."""
+
+    allocated: int
+    unused: int
+
+
+def blocks_for(n_tokens: int, block_size: int) -> int:
+    return -(-n_tokens // block_size)
+
+
+def paged_allocation(lengths: Sequence[int], block_size: int) -> Allocation:
+    """At most `block_size - 1` unused a request; with the length cap as block size, reserving whole requests."""
+    allocated = sum(blocks_for(length, block_size) for length in lengths) * block_size
+    return Allocation(allocated, allocated - sum(lengths))
+
+
+def reads_per_token(weights_bytes: float, batch: float, context_bytes: float) -> float:
+    """Bytes read for each output token, d(b, L) = W/b + L·k: the batch shares the weights, nobody shares the KV."""
+    return weights_bytes / batch + context_bytes
+
+
+def balanced_batch(weights_bytes: float, context_bytes: float) -> float:
+    """The batch at which an output token reads as much KV as weights."""
+    return weights_bytes / context_bytes
+
+
+def theoretical_concurrency(n_blocks: int, block_size: int, n_tokens: int) -> float:
+    """Requests of `n_tokens` tokens that `n_blocks` blocks hold at once."""
+    return n_blocks / blocks_for(n_tokens, block_size)
+
+
+def suggested_max_num_seqs(concurrency: float) -> int:
+    """Running closer to the theoretical limit preempts."""
+    return max(1, int(concurrency * SUGGESTED_LOAD))
+
+
+# -- what a user sees --------------------------------------------------------------------------------------------------
+
+
+def ttft_seconds(queue_s: float, prefill_s: float) -> float:
+    return queue_s + prefill_s
+
+
+def total_seconds(ttft_s: float, n_tokens: int, itl_s: float) -> float:
+    """The first of `n_tokens` output tokens comes with the prefill."""
+    return ttft_s + (n_tokens - 1) * itl_s
+
+
+def attainment(*, met: int, missed: int, rejected: int, expired: int) -> float:
+    """The part of all requests that met their targets; refusing work does not improve it."""
+    offered = met + missed + rejected + expired
+    return met / offered if offered else 1.0
+
+
+def goodput(met: int, seconds: float) -> float:
+    """Requests, or output tokens, a second of requests that met both the TTFT and the TPOT target."""
+    return met / seconds
+
+
+def jain_index(values: Sequence[float]) -> float:
+    """Jain's fairness of weighted shares: 1 when all are equal, 1/n when one has everything."""
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
