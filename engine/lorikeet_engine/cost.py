@@ -18,7 +18,6 @@ from lorikeet_engine.model_spec import ModelSpec
 
 DEVICES = Path(__file__).parent / "simulation" / "devices"  # profiles that come with the engine
 SUGGESTED_LOAD = 0.65  # max_num_seqs suggested, as a share of the theoretical concurrency (60–70 %)
-SWAP_WAITED = 0.3  # the part of a copy that steps wait for; the rest runs beside them
 SWAP_BOUNDARIES = 2  # steps that a swapped request loses, however small it is
 
 
@@ -195,6 +194,7 @@ class DeviceProfile:
         host_bandwidth: between host and device memory, one way.
         mfu_prefill: share of `peak_flops` that long prompts reach.
         mbu: share of `peak_bandwidth` that decoding reaches.
+        copy_waited: share of a copy between host and device that steps wait for; the rest runs beside them.
         step_overhead_s: a step's time that depends on nothing in it.
         row_overhead_s: what each decode row adds beyond its bytes and FLOPs.
         lora_overhead_s: what a step with LoRA rows adds beyond their bytes and FLOPs.
@@ -210,6 +210,7 @@ class DeviceProfile:
     mfu_prefill: float
     mbu: float
     step_overhead_s: float
+    copy_waited: float = 0.3
     row_overhead_s: float = 0.0
     lora_overhead_s: float = 0.0
     source: str = ""
@@ -218,9 +219,9 @@ class DeviceProfile:
         for name in ("peak_flops", "peak_bandwidth", "memory_bytes", "host_bandwidth", "disk_bandwidth"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"device profile {self.name}: {name} {getattr(self, name)} is not positive")
-        for name in ("mfu_prefill", "mbu"):
+        for name in ("mfu_prefill", "mbu", "copy_waited"):
             if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"device profile {self.name}: {name} {getattr(self, name)} is not a share of the peak")
+                raise ValueError(f"device profile {self.name}: {name} {getattr(self, name)} is not a share")
         for name in ("step_overhead_s", "row_overhead_s", "lora_overhead_s"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"device profile {self.name}: {name} {getattr(self, name)} is negative")
@@ -301,7 +302,8 @@ def load_seconds(n_bytes: float, bandwidth: float) -> float:
 
 def swap_seconds(n_bytes: int, profile: DeviceProfile) -> float:
     """What swapping costs the steps: part of the way out and back, and the boundaries it waits for."""
-    return SWAP_WAITED * load_seconds(2 * n_bytes, profile.host_bandwidth) + SWAP_BOUNDARIES * profile.step_overhead_s
+    out_and_back = load_seconds(2 * n_bytes, profile.host_bandwidth)
+    return profile.copy_waited * out_and_back + SWAP_BOUNDARIES * profile.step_overhead_s
 
 
 def recompute_seconds(

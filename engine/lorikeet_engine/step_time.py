@@ -37,14 +37,14 @@ class StepTimeModel:
         shapes = _seed_shapes(cost)
         seconds = [roofline_seconds(cost, profile, shape) for shape in shapes]
         features = [_features(shape) for shape in shapes]
-        self._units = [max(column) for column in zip(*features, strict=True)]
+        self._units: list[float] = [max(column) for column in zip(*features, strict=True)]
         rows = [
             [value / unit / second for value, unit in zip(row, self._units, strict=True)]
             for row, second in zip(features, seconds, strict=True)
         ]
         gram = [[sum(row[i] * row[j] for row in rows) for j in range(i + 1)] for i in range(N)]
         fitted = _solve(gram, [sum(column) for column in zip(*rows, strict=True)])
-        self._weights = [max(0.0, value) / unit for value, unit in zip(fitted, self._units, strict=True)]
+        self._weights: list[float] = [max(0.0, value) / unit for value, unit in zip(fitted, self._units, strict=True)]
         self._seed_information = [[value * SEED_WEIGHT / len(rows) for value in row] for row in gram]
         self._information = [row[:] for row in self._seed_information]
         self.error = 0.0
