@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LedgerSnapshot:
-    """A ledger at one moment, in bytes; `fragmentation` is held but unusable inside allocations."""
+    """A ledger at one moment, in bytes.
+
+    `fragmentation` is held but unusable inside allocations; `external_fragmentation` is free but outside the largest
+    free run; `shared` is the part of `used` that several requests use at once (the rest is exclusive to one).
+    """
 
     name: str
     capacity: int
@@ -19,3 +23,5 @@ class LedgerSnapshot:
     fragmentation: int
     by_tenant: dict[str, int]
     by_adapter: dict[str, int]
+    shared: int = 0
+    external_fragmentation: int = 0

@@ -1,38 +1,137 @@
-"""Which KV blocks are free. Block 0 is never handed out: padding may point at it."""
+"""Which KV blocks are held, and by how many; which can be taken. Block 0 is never handed out: padding points at it.
+
+            take                    give_back, no key            evicted
+    clean ───────▶ held (refs ≥ 1) ──────────────────▶ clean ◀─────────── lru
+                    ▲   │  └─ give_back, has a key ───────────────────────▶ ▲
+                    └ share ┘   └─ give_back while a copy runs ─▶ departing ┘ settle
+
+Knows no tokens and no requests, and moves nothing in a ledger: it says how many blocks went where.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from lorikeet_engine.memory.ledger import Owner
+
+NOBODY = Owner("")
+
+
+class GivenBack(NamedTuple):
+    """Where the blocks went that nobody holds any more."""
+
+    n_clean: int
+    n_cached: int
+    n_departing: int
+
 
 class BlockPool:
-    """A stack of free block ids, most recently freed first.
+    """Reference counts and free lists of `n_blocks` blocks.
 
-    Invariant: an id is either in the free list once, or held by exactly one caller.
+    Invariant: every usable block is held (`refs` ≥ 1), or is in exactly one of `clean` (a stack; no key), `lru`
+    (oldest first; has a key) and `departing` (a copy that was planned still reads or writes it).
     """
 
     def __init__(self, n_blocks: int) -> None:
         if n_blocks < 2:
             raise ValueError(f"a KV pool of {n_blocks} blocks holds nothing: block 0 is reserved")
         self.n_usable = n_blocks - 1
-        self._free = list(range(n_blocks - 1, 0, -1))
-        self._held: set[int] = set()
+        self.refs = [0] * n_blocks
+        self.key_of: list[bytes | None] = [None] * n_blocks
+        self.owner_of = [NOBODY] * n_blocks
+        self.clean = list(range(n_blocks - 1, 0, -1))
+        self.lru: OrderedDict[int, None] = OrderedDict()
+        self.departing: dict[int, None] = {}
+        self.copying: set[int] = set()
+        self.n_shared = 0
 
-    @property
-    def n_free(self) -> int:
-        return len(self._free)
+    def take(self, n: int, owner: Owner) -> list[int]:
+        """Hand out `n` clean blocks; the caller has made sure that there are so many."""
+        if not n:
+            return []
+        clean, refs, owner_of = self.clean, self.refs, self.owner_of
+        blocks = clean[: -n - 1 : -1]
+        del clean[-n:]
+        for block in blocks:
+            refs[block] = 1
+            owner_of[block] = owner
+        return blocks
 
-    def take(self) -> int:
-        """Hand out one block; the caller has made sure that one is free (`n_free`)."""
-        block = self._free.pop()
-        self._held.add(block)
-        return block
+    def share(self, blocks: Iterable[int]) -> GivenBack:
+        """One more holder for each block; returns from where those came that nobody held."""
+        refs, lru, departing = self.refs, self.lru, self.departing
+        n_cached = n_departing = 0
+        for block in blocks:
+            n_holders = refs[block]
+            refs[block] = n_holders + 1
+            if n_holders == 1:
+                self.n_shared += 1
+            elif not n_holders:
+                if block in departing:
+                    del departing[block]
+                    n_departing += 1
+                else:
+                    del lru[block]
+                    n_cached += 1
+        return GivenBack(0, n_cached, n_departing)
 
-    def give_back(self, block: int) -> None:
-        """Return a block.
+    def give_back(self, blocks: Sequence[int]) -> GivenBack:
+        """One holder fewer for each block, last one first: leaves are evicted before their parents.
 
         Raises:
-            ValueError: the block is not out (double free, or never handed out).
+            ValueError: nobody holds one of them (double free, or never handed out).
         """
-        if block not in self._held:
-            raise ValueError(f"block {block} is given back but nobody holds it")
-        self._held.remove(block)
-        self._free.append(block)
+        refs, key_of, clean, lru, copying = self.refs, self.key_of, self.clean, self.lru, self.copying
+        n_clean = n_cached = n_departing = 0
+        for block in reversed(blocks):
+            n_holders = refs[block] - 1
+            if n_holders < 0:
+                raise ValueError(f"block {block} is given back but nobody holds it")
+            refs[block] = n_holders
+            if n_holders:
+                if n_holders == 1:
+                    self.n_shared -= 1
+            elif copying and block in copying:
+                self.departing[block] = None
+                n_departing += 1
+            elif key_of[block] is None:
+                clean.append(block)
+                n_clean += 1
+            else:
+                lru[block] = None
+                n_cached += 1
+        return GivenBack(n_clean, n_cached, n_departing)
+
+    def clean_up(self, block: int) -> None:
+        """A cached block that has lost its key can be taken."""
+        del self.lru[block]
+        self.clean.append(block)
+
+    def settle(self) -> Iterator[tuple[int, bool]]:
+        """All planned copies are done; yields (block, whether it is cached) for each that was departing."""
+        self.copying.clear()
+        departing, self.departing = self.departing, {}
+        for block in departing:
+            cached = self.key_of[block] is not None
+            if cached:
+                self.lru[block] = None
+            else:
+                self.clean.append(block)
+            yield block, cached
+
+    def audit(self, tables: Iterable[Sequence[int]]) -> None:
+        """Raise AssertionError unless the invariant holds and `tables` are all that holds blocks."""
+        counted = [0] * len(self.refs)
+        for table in tables:
+            assert len(set(table)) == len(table), f"a block is in a table twice: {table}"
+            for block in table:
+                counted[block] += 1
+        assert counted == self.refs, "references are not what the tables hold"
+        assert self.n_shared == sum(n > 1 for n in counted)
+        places = [*self.clean, *self.lru, *self.departing, *(b for b, n in enumerate(counted) if n)]
+        assert sorted(places) == list(range(1, self.n_usable + 1)), "a block is in no place, or in two"
+        assert all(self.key_of[block] is None for block in self.clean)
+        assert all(self.key_of[block] is not None for block in self.lru)
+        assert self.departing.keys() <= self.copying

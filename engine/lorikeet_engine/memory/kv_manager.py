@@ -1,85 +1,398 @@
 """Who may hold KV blocks, and how many.
 
-`KvManager` keeps the block table of every running request. It deals in block ids only: the tensors live in
-`execution.kv_cache`.
+`KvManager` keeps the block table of every running request and the host slots of every swapped one. It deals in block
+ids only: the tensors live in `execution.kv_cache`, and the copies it asks for are carried out by the step.
 
-A request is admitted only when blocks for all that it may ever hold (prompt and `max_tokens`) can be promised, so a
-running request can always grow and is never preempted. Promised blocks are `reserved`, handed-out ones `used`.
+A request is promised blocks when it is admitted (`reserved`: clean free blocks that nobody else gets), takes them as it
+grows (`used`), and may grow beyond the promise while there is room. Full computed blocks can be found by later requests
+of the same owner, and stay findable (`cached`) after everybody has let go of them, until their room is needed.
+
+Invariant: a block that is going to be written has one holder and no key; a block that a planned copy reads or writes
+is handed to nobody before `finish_copies`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
+from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 from lorikeet_engine.memory.block_pool import BlockPool
+from lorikeet_engine.memory.block_table import NO_SLOT, BlockTable, SwapIn, SwappedTable
+from lorikeet_engine.memory.host_swap import HostSwap
 from lorikeet_engine.memory.ledger import MemoryState, Owner, PoolLedger
+from lorikeet_engine.memory.prefix_index import PrefixChain, PrefixHit, PrefixIndex
 
-
-@dataclass(slots=True)
-class BlockTable:
-    """The blocks of one request in token order, and how many more it was promised."""
-
-    owner: Owner
-    n_promised: int
-    blocks: list[int] = field(default_factory=list)
-    n_tokens: int = 0
+FREE, CACHED, RESERVED = MemoryState.FREE, MemoryState.CACHED, MemoryState.RESERVED
+IN_FLIGHT, USED = MemoryState.IN_FLIGHT, MemoryState.USED
 
 
 class KvManager:
     """Block tables over one pool of `n_blocks` blocks of `block_size` tokens, `block_bytes` each over all layers."""
 
-    def __init__(self, *, n_blocks: int, block_size: int, block_bytes: int) -> None:
+    def __init__(
+        self,
+        *,
+        n_blocks: int,
+        block_size: int,
+        block_bytes: int,
+        n_host_slots: int = 0,
+        enable_prefix_caching: bool = True,
+    ) -> None:
         self.block_size = block_size
         self.block_bytes = block_bytes
         self._pool = BlockPool(n_blocks)
-        self.ledger = PoolLedger("kv", self._pool.n_usable * block_bytes)
+        self.n_usable = self._pool.n_usable
+        self.ledger = PoolLedger("kv", self.n_usable * block_bytes)
+        self._index = PrefixIndex(self._pool, enabled=enable_prefix_caching)
+        self._host = HostSwap(n_slots=n_host_slots, slot_bytes=block_bytes)
+        self.swap_ledger = self._host.ledger
         self._tables: dict[str, BlockTable] = {}
+        self._swapped: dict[str, SwappedTable] = {}
+        self._n_promised = 0
+        self._arriving: set[int] = set()  # blocks that a planned copy is going to fill
+
+    @property
+    def n_available(self) -> int:
+        """Blocks that a promise or growth can take now: free ones that are not promised, and evictable cached ones."""
+        return len(self._pool.clean) - self._n_promised + len(self._pool.lru)
+
+    @property
+    def n_in_flight(self) -> int:
+        """Blocks that come back when the planned copies are done."""
+        return len(self._pool.departing)
 
     def blocks_for(self, n_tokens: int) -> int:
         return -(-n_tokens // self.block_size)
 
     def could_ever_hold(self, n_tokens: int) -> bool:
         """Whether a request of that length fits an empty pool."""
-        return self.blocks_for(n_tokens) <= self._pool.n_usable
+        return self.blocks_for(n_tokens) <= self.n_usable
 
-    def can_admit(self, n_tokens: int) -> bool:
-        return self.blocks_for(n_tokens) * self.block_bytes <= self.ledger[MemoryState.FREE]
+    def lookup(self, chain: PrefixChain, n_tokens: int) -> PrefixHit:
+        """The blocks that a request of `n_tokens` tokens need not compute; at least its last token is left."""
+        return self._index.lookup(chain, n_tokens)
 
-    def admit(self, request_id: str, owner: Owner, n_tokens: int) -> None:
-        """Promise blocks for `n_tokens` tokens; the caller has asked `can_admit`."""
-        if request_id in self._tables:
+    def in_progress(self, chain: PrefixChain, n_hit: int) -> str | None:
+        """The request that is computing the first block after `n_hit` right now."""
+        return self._index.computing(chain, n_hit)
+
+    def n_needed(self, n_tokens: int, hit: PrefixHit) -> int:
+        """How many of the available blocks `admit` will take; a hit that nobody holds is one of them."""
+        return self.blocks_for(n_tokens) - self._n_beyond_available(hit.blocks)
+
+    def admit(self, request_id: str, owner: Owner, n_tokens: int, chain: PrefixChain, hit: PrefixHit) -> None:
+        """Share the blocks of the hit and promise the rest of `n_tokens`; the caller has asked `n_needed`.
+
+        Raises:
+            ValueError: the id is taken, the hit is stale or another owner's, or the blocks are not there.
+        """
+        if request_id in self._tables or request_id in self._swapped:
             raise ValueError(f"request {request_id} holds a block table already")
-        n_blocks = self.blocks_for(n_tokens)
-        self.ledger.move(n_blocks * self.block_bytes, owner, source=MemoryState.FREE, target=MemoryState.RESERVED)
-        self._tables[request_id] = BlockTable(owner, n_promised=n_blocks)
+        key_of, owner_of = self._pool.key_of, self._pool.owner_of
+        for block, key in zip(hit.blocks, chain.keys, strict=False):
+            if key_of[block] != key or owner_of[block] != owner:
+                raise ValueError(f"block {block} does not hold what request {request_id} found in it")
+        if self.n_needed(n_tokens, hit) > self.n_available:
+            raise ValueError(f"request {request_id} needs more blocks than are available")
+        self._share(hit.blocks, owner)
+        table = BlockTable(owner, chain, 0, list(hit.blocks), n_committed=len(hit.blocks), view=hit.blocks)
+        table.n_tokens = len(hit.blocks) * self.block_size
+        self._promise(table, n_tokens)
+        self._tables[request_id] = table
+        self._index.start_computing(request_id, chain, len(hit.blocks))
 
-    def grow(self, request_id: str, n_tokens: int) -> tuple[int, ...]:
-        """Make the table cover `n_tokens` tokens, out of what was promised, and return it."""
+    def grow(self, request_id: str, n_tokens: int) -> tuple[int, ...] | None:
+        """Make the table cover `n_tokens` tokens and return it: out of the promise, then free, then cached blocks.
+
+        None: there is no block to be had, and nothing has changed.
+        """
         table = self._tables[request_id]
-        while len(table.blocks) < self.blocks_for(n_tokens):
-            if not table.n_promised:
-                raise ValueError(f"request {request_id} grows beyond the blocks it was promised")
-            table.n_promised -= 1
-            table.blocks.append(self._pool.take())
-            self.ledger.move(self.block_bytes, table.owner, source=MemoryState.RESERVED, target=MemoryState.USED)
-        table.n_tokens = max(table.n_tokens, n_tokens)
-        return tuple(table.blocks)
+        n_missing = -(-n_tokens // self.block_size) - len(table.blocks)
+        if n_missing > 0 and not self._extend(table, n_missing):
+            return None
+        if n_tokens > table.n_tokens:
+            table.n_tokens = n_tokens
+        return table.view
+
+    def commit(self, request_id: str, n_computed: int, tokens: Sequence[int]) -> None:
+        """Let others find the blocks that `n_computed` computed tokens fill; `tokens` are the request's, from 0."""
+        table = self._tables[request_id]
+        index, chain, first = self._index, table.chain, table.n_committed
+        n_full = n_computed // self.block_size
+        if not index.enabled or n_full <= first:
+            return
+        chain.extend(tokens, n_computed)
+        keys, arriving = chain.keys, self._arriving
+        for position in range(first, n_full):
+            block = table.blocks[position]
+            if block in arriving:
+                n_full = position
+                break
+            index.commit(keys[position], block, chain, position)
+        index.stop_computing(request_id, chain, first, n_full)
+        table.n_committed = n_full
 
     def release(self, request_id: str) -> None:
-        """Give back everything the request holds or was promised."""
-        table = self._tables.pop(request_id)
-        for block in reversed(table.blocks):
-            self._pool.give_back(block)
-        used, promised = len(table.blocks) * self.block_bytes, table.n_promised * self.block_bytes
-        self.ledger.move(used, table.owner, source=MemoryState.USED, target=MemoryState.FREE)
-        self.ledger.move(promised, table.owner, source=MemoryState.RESERVED, target=MemoryState.FREE)
+        """Give back everything the request holds or was promised, running or swapped.
+
+        Raises:
+            ValueError: no such request; it was released before, or never admitted.
+        """
+        table = self._tables.pop(request_id, None)
+        if table is not None:
+            self._let_go(request_id, table)
+            return
+        swapped = self._swapped.pop(request_id, None)
+        if swapped is None:
+            raise ValueError(f"request {request_id} holds no blocks")
+        self._host.drop(swapped.kept())
+
+    def fork(
+        self, parent_id: str, child_id: str, owner: Owner, n_tokens_shared: int, n_tokens: int
+    ) -> tuple[tuple[int, int], ...] | None:
+        """Start a child on the parent's first `n_tokens_shared` tokens and promise it blocks for `n_tokens`.
+
+        Full blocks are shared; of a partly filled one the child gets its own, and the copy (source, target) that
+        fills it is returned. None: there is no room, or the parent's own tail is still to be filled by a copy;
+        nothing has changed.
+        """
+        parent = self._tables[parent_id]
+        if owner != parent.owner:
+            raise ValueError(f"request {child_id} is another owner's than its parent {parent_id}")
+        if child_id in self._tables or child_id in self._swapped:
+            raise ValueError(f"request {child_id} holds a block table already")
+        n_full, n_tail = divmod(n_tokens_shared, self.block_size)
+        if self.blocks_for(n_tokens) - n_full > self.n_available:
+            return None
+        if n_tail and parent.blocks[n_full] in self._arriving:
+            return None
+        shared = parent.blocks[:n_full]
+        self._share(shared, owner)
+        child = BlockTable(owner, parent.chain.branch(n_full), 0, shared, n_tokens=n_tokens_shared)
+        child.n_committed = min(parent.n_committed, n_full)
+        copies: tuple[tuple[int, int], ...] = ()
+        if n_tail:
+            copies = ((parent.blocks[n_full], self._take_for_copy(owner, shared)),)
+            self._pool.copying.add(copies[0][0])
+        child.view = tuple(shared)
+        self._promise(child, n_tokens)
+        self._tables[child_id] = child
+        return copies
+
+    def swap_out(self, request_id: str, n_computed: int) -> tuple[tuple[int, int], ...] | None:
+        """Move what only this request holds to host memory; returns the copies (device block, host slot).
+
+        Blocks that others hold under a key are dropped: they will be looked up again. None: host memory has no room,
+        or a copy into one of the blocks is still to be carried out; nothing has changed.
+        """
+        table = self._tables[request_id]
+        blocks = table.blocks[: self.blocks_for(n_computed)]
+        if not self._arriving.isdisjoint(blocks):
+            return None
+        refs, key_of = self._pool.refs, self._pool.key_of
+        positions = [i for i, block in enumerate(blocks) if refs[block] == 1 or key_of[block] is None]
+        taken = self._host.take(len(positions), table.owner)
+        if taken is None:
+            return None
+        slots = [NO_SLOT] * len(blocks)
+        for position, slot in zip(positions, taken, strict=True):
+            slots[position] = slot
+        copies = tuple((blocks[position], slots[position]) for position in positions)
+        self._pool.copying.update(block for block, _ in copies)
+        self._swapped[request_id] = SwappedTable(table.owner, table.chain, n_computed, slots)
+        del self._tables[request_id]
+        self._let_go(request_id, table)
+        return copies
+
+    def n_needed_to_return(self, request_id: str, n_tokens: int) -> int:
+        """How many of the available blocks `swap_in` will take."""
+        sources = self._sources_of(self._swapped[request_id])
+        found = [block for block, _ in sources if block is not None]
+        return self.blocks_for(n_tokens) - self._n_beyond_available(found)
+
+    def swap_in(self, request_id: str, n_tokens: int) -> SwapIn | None:
+        """Bring a swapped request back and promise it blocks for `n_tokens`.
+
+        What is found by its key again is shared instead of copied. From the first block that is in neither place on,
+        everything has to be computed again. None: no room, or its copy to host memory is still to be carried out;
+        nothing has changed.
+        """
+        swapped = self._swapped[request_id]
+        kept = swapped.kept()
+        if self._host.is_filling(kept) or self.n_needed_to_return(request_id, n_tokens) > self.n_available:
+            return None
+        sources = self._sources_of(swapped)
+        self._share([block for block, _ in sources if block is not None], swapped.owner)
+        table = BlockTable(swapped.owner, swapped.chain, 0)
+        copies = []
+        for block, slot in sources:
+            if block is not None:
+                table.blocks.append(block)
+            else:
+                copies.append((slot, self._take_for_copy(swapped.owner, table.blocks)))
+        self._host.drain([slot for slot, _ in copies])
+        self._host.drop(sorted(set(kept) - {slot for slot, _ in copies}))
+        n_computed = min(swapped.n_computed, len(sources) * self.block_size)
+        table.n_tokens, table.view = n_computed, tuple(table.blocks)
+        self._promise(table, n_tokens)
+        del self._swapped[request_id]
+        self._tables[request_id] = table
+        self._index.start_computing(request_id, table.chain, len(sources))
+        return SwapIn(n_computed, tuple(copies))
+
+    def finish_copies(self) -> None:
+        """The step that carried out all planned copies is done."""
+        pool = self._pool
+        if not pool.copying:
+            return
+        self._arriving.clear()
+        self._host.settle()
+        for block, is_cached in pool.settle():
+            self._move(1, pool.owner_of[block], IN_FLIGHT, CACHED if is_cached else FREE)
+
+    def purge(self, adapter: AdapterKey) -> int:
+        """Nothing of a retired adapter is found any more; returns how many cached blocks came free."""
+        owner, n_freed = Owner(adapter.tenant, adapter.digest), 0
+        for block in self._index.forget_owner(owner):
+            if block in self._pool.lru:
+                self._pool.clean_up(block)
+                n_freed += 1
+        self._move(n_freed, owner, CACHED, FREE)
+        return n_freed
+
+    def cool(self, adapter: AdapterKey) -> None:
+        """The adapter left the device: its cached blocks are the first to be evicted, leaves before their parents."""
+        lru = self._pool.lru
+        for block in self._index.blocks_of(Owner(adapter.tenant, adapter.digest)):
+            if block in lru:
+                lru.move_to_end(block, last=False)
 
     def block_tables(self) -> dict[str, tuple[int, ...]]:
-        """The tables as they are, for recounts."""
+        """The tables of the running requests as they are."""
         return {request_id: tuple(table.blocks) for request_id, table in self._tables.items()}
 
     def snapshot(self) -> LedgerSnapshot:
         """The ledger; fragmentation is what the last blocks hold beyond their tokens (at most block - 1 a request)."""
-        empty = sum(len(t.blocks) * self.block_size - t.n_tokens for t in self._tables.values())
-        return self.ledger.snapshot(fragmentation=empty * self.block_bytes // self.block_size)
+        empty = sum(len(table.blocks) * self.block_size - table.n_tokens for table in self._tables.values())
+        return self.ledger.snapshot(
+            fragmentation=empty * self.block_bytes // self.block_size, shared=self._pool.n_shared * self.block_bytes
+        )
+
+    def swap_snapshot(self) -> LedgerSnapshot:
+        """The ledger of the host slots."""
+        return self.swap_ledger.snapshot()
+
+    def recount(self) -> dict[MemoryState, int]:
+        """Bytes by state, counted from the tables and the pool and not from the ledger."""
+        pool = self._pool
+        promised = sum(table.n_promised for table in self._tables.values())
+        held = {block for table in self._tables.values() for block in table.blocks}
+        blocks = {
+            FREE: len(pool.clean) - promised,
+            CACHED: len(pool.lru),
+            RESERVED: promised,
+            IN_FLIGHT: len(pool.departing),
+            USED: len(held),
+        }
+        return {state: n * self.block_bytes for state, n in blocks.items()}
+
+    def audit(self) -> None:
+        """Raise AssertionError unless every invariant of the pool, the index, the host slots and the ledgers holds."""
+        pool = self._pool
+        self.ledger.audit()
+        pool.audit(self.block_tables().values())
+        self._index.audit(set(self._tables))
+        self._host.audit([slot for swapped in self._swapped.values() for slot in swapped.kept()])
+        counted = self.recount()
+        assert counted == {state: self.ledger[state] for state in MemoryState}, "the ledger is not what the pool holds"
+        assert self._host.recount() == {state: self.swap_ledger[state] for state in MemoryState}
+        assert counted[FREE] >= 0, "more is promised than clean blocks are there"
+        held = Counter({pool.owner_of[b]: 0 for b in pool.lru})
+        for table in self._tables.values():
+            held[table.owner] += table.n_promised
+            assert all(pool.owner_of[block] == table.owner for block in table.blocks), "a block of another owner"
+        places = {block for table in self._tables.values() for block in table.blocks}.union(pool.lru, pool.departing)
+        held.update(pool.owner_of[block] for block in places)
+        in_bytes = {owner: n * self.block_bytes for owner, n in held.items() if n}
+        assert in_bytes == self.ledger.held_by_owner(), "owners are charged for what they do not hold"
+
+    def _let_go(self, request_id: str, table: BlockTable) -> None:
+        """Give back the blocks and the promise of a table that is no more."""
+        gone = self._pool.give_back(table.blocks)
+        self._move(gone.n_clean, table.owner, USED, FREE)
+        self._move(gone.n_cached, table.owner, USED, CACHED)
+        self._move(gone.n_departing, table.owner, USED, IN_FLIGHT)
+        self._move(table.n_promised, table.owner, RESERVED, FREE)
+        self._n_promised -= table.n_promised
+        self._index.stop_computing(request_id, table.chain, table.n_committed)
+
+    def _extend(self, table: BlockTable, n: int) -> bool:
+        """Append `n` blocks to a table, out of its promise first; False when there are not so many."""
+        n_kept = n if n < table.n_promised else table.n_promised
+        n_more = n - n_kept
+        if n_more:
+            if n_more > self.n_available:
+                return False
+            self._make_clean(n_more)
+            self._move(n_more, table.owner, FREE, USED)
+        if n_kept:
+            table.n_promised -= n_kept
+            self._n_promised -= n_kept
+            self._move(n_kept, table.owner, RESERVED, USED)
+        table.blocks += self._pool.take(n, table.owner)
+        table.view = tuple(table.blocks)
+        return True
+
+    def _promise(self, table: BlockTable, n_tokens: int) -> None:
+        """Set clean blocks aside until the table can cover `n_tokens`; the caller has made sure of the room."""
+        n = self.blocks_for(n_tokens) - len(table.blocks)
+        self._make_clean(n)
+        self._move(n, table.owner, FREE, RESERVED)
+        table.n_promised = n
+        self._n_promised += n
+
+    def _take_for_copy(self, owner: Owner, blocks: list[int]) -> int:
+        """Append a block that a planned copy is going to fill."""
+        self._make_clean(1)
+        self._move(1, owner, FREE, USED)
+        blocks += self._pool.take(1, owner)
+        self._arriving.add(blocks[-1])
+        self._pool.copying.add(blocks[-1])
+        return blocks[-1]
+
+    def _make_clean(self, n: int) -> None:
+        """Evict cached blocks, oldest first, until `n` clean ones are there that nobody was promised."""
+        pool = self._pool
+        for _ in range(n - len(pool.clean) + self._n_promised):
+            block = next(iter(pool.lru))
+            self._index.forget(block)
+            pool.clean_up(block)
+            self._move(1, pool.owner_of[block], CACHED, FREE)
+
+    def _share(self, blocks: Iterable[int], owner: Owner) -> None:
+        taken = self._pool.share(blocks)
+        self._move(taken.n_cached, owner, CACHED, USED)
+        self._move(taken.n_departing, owner, IN_FLIGHT, USED)
+
+    def _n_beyond_available(self, blocks: Iterable[int]) -> int:
+        """How many of the blocks are not counted as available: held, or part of a copy that runs."""
+        refs, departing = self._pool.refs, self._pool.departing
+        return sum(1 for block in blocks if refs[block] or block in departing)
+
+    def _sources_of(self, swapped: SwappedTable) -> list[tuple[int | None, int]]:
+        """(block found by its key or None, host slot) of each leading block that is still somewhere."""
+        find = self._index.by_key.get
+        keys = swapped.chain.keys[: swapped.n_computed // self.block_size]
+        sources: list[tuple[int | None, int]] = []
+        for position, slot in enumerate(swapped.slots):
+            block = find(keys[position]) if position < len(keys) else None
+            if block is None and slot == NO_SLOT:
+                break
+            sources.append((block, slot))
+        return sources
+
+    def _move(self, n_blocks: int, owner: Owner, source: MemoryState, target: MemoryState) -> None:
+        if n_blocks:
+            self.ledger.move(n_blocks * self.block_bytes, owner, source=source, target=target)

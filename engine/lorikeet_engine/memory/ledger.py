@@ -1,29 +1,38 @@
 """One ledger for each scarce pool: every byte is in exactly one state, and has an owner while it is held.
 
-The five states are counted independently; none is derived from the others, so that `check` can catch a leak.
+The five states are counted independently; none is derived from the others, so that `audit` can catch a leak.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum
+from typing import NamedTuple, TypeVar
 
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 
 
-class MemoryState(StrEnum):
-    """Where a byte of a pool can be."""
+class MemoryState(IntEnum):
+    """Where a byte of a pool can be; from RESERVED on it is in use, that is, nobody else can have it."""
 
-    FREE = "free"
-    RESERVED = "reserved"  # promised to a running request, not handed out yet
-    IN_FLIGHT = "in_flight"  # being copied to or from
-    USED = "used"
-    CACHED = "cached"  # holds something worth keeping that nobody uses now; evictable
+    FREE = 0
+    CACHED = 1  # holds something worth keeping that nobody uses now; evictable
+    RESERVED = 2  # promised to a running request, not handed out yet
+    IN_FLIGHT = 3  # being copied to or from
+    USED = 4
+
+    @property
+    def label(self) -> str:
+        """The word for it in metrics and on pages."""
+        return self.name.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+K = TypeVar("K")
+
+_FREE, _IN_USE = int(MemoryState.FREE), int(MemoryState.RESERVED)
+
+
+class Owner(NamedTuple):
     """Who a held byte is charged to; `adapter` is a digest, empty for the base model."""
 
     tenant: str
@@ -37,16 +46,17 @@ class LedgerImbalance(AssertionError):
 class PoolLedger:
     """Capacity of one pool, by state and by owner.
 
-    Invariant: capacity = used + reserved + in flight + cached + free, each ≥ 0, after every `move`; and what the
-    owners hold adds up to everything that is not free.
+    Invariant: capacity = used + reserved + in flight + cached + free, each ≥ 0; what the owners hold adds up to
+    everything that is not free, and what the tenants have in use to everything that is neither free nor cached.
     """
 
     def __init__(self, name: str, capacity: int) -> None:
         self.name = name
         self.capacity = capacity
-        self._bytes = dict.fromkeys(MemoryState, 0)
-        self._bytes[MemoryState.FREE] = capacity
-        self._held: defaultdict[Owner, int] = defaultdict(int)
+        self._bytes = [0] * len(MemoryState)
+        self._bytes[_FREE] = capacity
+        self._held: dict[Owner, int] = {}
+        self._in_use: dict[str, int] = {}
 
     def __getitem__(self, state: MemoryState) -> int:
         return self._bytes[state]
@@ -55,41 +65,75 @@ class PoolLedger:
         """Move `n_bytes` of `owner` from one state to another.
 
         Raises:
-            LedgerImbalance: `source` does not hold that much.
+            LedgerImbalance: `source`, or the owner, does not hold that much.
         """
-        self._bytes[source] -= n_bytes
-        self._bytes[target] += n_bytes
-        if source is MemoryState.FREE:
-            self._held[owner] += n_bytes
-        if target is MemoryState.FREE:
-            self._held[owner] -= n_bytes
-            if not self._held[owner]:
-                del self._held[owner]
-        self.check()
+        if not n_bytes:
+            return
+        counts = self._bytes
+        left = counts[source] - n_bytes
+        if left < 0 or n_bytes < 0:
+            raise LedgerImbalance(
+                f"{self.name}: {n_bytes} bytes cannot leave {source.label}, it holds {counts[source]}"
+            )
+        counts[source] = left
+        counts[target] += n_bytes
+        if source == _FREE:
+            self._charge(self._held, owner, n_bytes)
+        elif target == _FREE:
+            self._charge(self._held, owner, -n_bytes)
+        if source < _IN_USE:
+            if target >= _IN_USE:
+                self._charge(self._in_use, owner.tenant, n_bytes)
+        elif target < _IN_USE:
+            self._charge(self._in_use, owner.tenant, -n_bytes)
 
-    def check(self) -> None:
+    def in_use_of(self, tenant: str) -> int:
+        """Bytes of a tenant that nobody else can have: used, reserved or in flight."""
+        return self._in_use.get(tenant, 0)
+
+    def audit(self) -> None:
         """Raise `LedgerImbalance` unless the invariant holds."""
-        if sum(self._bytes.values()) != self.capacity or min(self._bytes.values()) < 0:
-            raise LedgerImbalance(f"{self.name}: {self._bytes} do not add up to {self.capacity}")
-        held = sum(self._held.values())
-        if held != self.capacity - self._bytes[MemoryState.FREE] or min(self._held.values(), default=0) < 0:
-            raise LedgerImbalance(f"{self.name}: owners hold {held}, states say {self._bytes}")
+        counts = self._bytes
+        if sum(counts) != self.capacity or min(counts) < 0:
+            raise LedgerImbalance(f"{self.name}: {counts} do not add up to {self.capacity}")
+        held, in_use = sum(self._held.values()), sum(self._in_use.values())
+        if held != self.capacity - counts[_FREE] or min(self._held.values(), default=1) <= 0:
+            raise LedgerImbalance(f"{self.name}: owners hold {held}, states say {counts}")
+        if in_use != sum(counts[_IN_USE:]) or min(self._in_use.values(), default=1) <= 0:
+            raise LedgerImbalance(f"{self.name}: tenants use {in_use}, states say {counts}")
 
-    def snapshot(self, *, fragmentation: int = 0) -> LedgerSnapshot:
+    def held_by_owner(self) -> dict[Owner, int]:
+        """Bytes that are not free, by whom they are charged to."""
+        return dict(self._held)
+
+    def snapshot(self, *, fragmentation: int = 0, external_fragmentation: int = 0, shared: int = 0) -> LedgerSnapshot:
         by_tenant: defaultdict[str, int] = defaultdict(int)
         by_adapter: defaultdict[str, int] = defaultdict(int)
         for owner, held in self._held.items():
             by_tenant[owner.tenant] += held
             by_adapter[owner.adapter or "base"] += held
+        counts = self._bytes
         return LedgerSnapshot(
             name=self.name,
             capacity=self.capacity,
-            used=self._bytes[MemoryState.USED],
-            reserved=self._bytes[MemoryState.RESERVED],
-            in_flight=self._bytes[MemoryState.IN_FLIGHT],
-            cached=self._bytes[MemoryState.CACHED],
-            free=self._bytes[MemoryState.FREE],
+            used=counts[MemoryState.USED],
+            reserved=counts[MemoryState.RESERVED],
+            in_flight=counts[MemoryState.IN_FLIGHT],
+            cached=counts[MemoryState.CACHED],
+            free=counts[MemoryState.FREE],
             fragmentation=fragmentation,
             by_tenant=dict(by_tenant),
             by_adapter=dict(by_adapter),
+            shared=shared,
+            external_fragmentation=external_fragmentation,
         )
+
+    def _charge(self, account: dict[K, int], name: K, n_bytes: int) -> None:
+        """Change what `name` holds; an account that is empty disappears."""
+        balance = account.get(name, 0) + n_bytes
+        if balance > 0:
+            account[name] = balance
+        elif balance:
+            raise LedgerImbalance(f"{self.name}: {name} gives back {-n_bytes} bytes but holds {balance - n_bytes}")
+        else:
+            del account[name]
