@@ -1,7 +1,8 @@
 """Where the memory goes, decided once at start and printed as a table whose rows add up.
 
-Also what follows from it: how many requests of full length fit, what `max_num_seqs` that suggests, and the
-`kv_cache_bytes` that would use what is left.
+On a CPU everything is the same memory: what a GPU would keep on the host (adapter images, swapped KV blocks) counts
+here too. Also what follows from the table: how many requests of full length fit, what `max_num_seqs` that suggests, and
+the `kv_cache_bytes` that would use what is left.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lorikeet_engine.config import MIB, EngineConfig
-from lorikeet_engine.cost import kv_block_bytes
+from lorikeet_engine.cost import blocks_for, kv_block_bytes, suggested_max_num_seqs, theoretical_concurrency
 from lorikeet_engine.errors import UnsupportedModel
 from lorikeet_engine.execution.cgroup import memory_left
 from lorikeet_engine.model_spec import ModelSpec
@@ -19,7 +20,6 @@ from lorikeet_engine.model_spec import ModelSpec
 KV_SHARE = 0.25  # of the memory available at start, when kv_cache_bytes is not given
 RESERVE_BYTES = 256 * MIB  # allocator slack, Python, the tokenizer's and the loader's buffers
 DEFAULT_MODEL_LEN = 2048
-SUGGESTED_LOAD = 0.65  # max_num_seqs suggested, as a share of the theoretical concurrency
 FLOAT_BYTES = 4
 
 
@@ -28,40 +28,58 @@ class MemoryBudget:
     """The table; `rows` add up to `available_bytes`.
 
     Attributes:
+        host_adapter_bytes: packed adapters outside the arena.
+        swap_bytes: host slots for the KV blocks of preempted requests.
         n_blocks: blocks in the pool, the reserved block 0 among them.
-        concurrency: requests of `max_model_len` tokens that the KV pool holds at once.
+        n_host_slots: blocks that the swap pool holds.
     """
 
     available_bytes: int
     weights_bytes: int
     arena_bytes: int
     kv_bytes: int
+    host_adapter_bytes: int
+    swap_bytes: int
     activation_bytes: int
     reserve_bytes: int
     n_blocks: int
+    n_host_slots: int
+    block_size: int
     block_bytes: int
     max_model_len: int
-    concurrency: float
 
     @property
     def left_bytes(self) -> int:
-        taken = self.weights_bytes + self.arena_bytes + self.kv_bytes + self.activation_bytes + self.reserve_bytes
-        return self.available_bytes - taken
+        return self.available_bytes - sum(n_bytes for _, n_bytes in self._taken)
 
     @property
     def rows(self) -> tuple[tuple[str, int], ...]:
+        return (*self._taken, ("left", self.left_bytes))
+
+    @property
+    def _taken(self) -> tuple[tuple[str, int], ...]:
         return (
             ("weights", self.weights_bytes),
             ("adapter arena", self.arena_bytes),
+            ("host adapters", self.host_adapter_bytes),
             ("KV pool", self.kv_bytes),
+            ("swap pool", self.swap_bytes),
             ("activations", self.activation_bytes),
             ("reserve", self.reserve_bytes),
-            ("left", self.left_bytes),
         )
 
     @property
+    def request_bytes(self) -> int:
+        """KV of one request of `max_model_len` tokens, in whole blocks."""
+        return blocks_for(self.max_model_len, self.block_size) * self.block_bytes
+
+    @property
+    def concurrency(self) -> float:
+        return theoretical_concurrency(self.n_blocks - 1, self.block_size, self.max_model_len)
+
+    @property
     def suggested_max_num_seqs(self) -> int:
-        return max(1, int(self.concurrency * SUGGESTED_LOAD))
+        return suggested_max_num_seqs(self.concurrency)
 
     @property
     def kv_bytes_to_use_all(self) -> int:
@@ -71,7 +89,8 @@ class MemoryBudget:
         lines = [f"{name:<14}{n_bytes / MIB:>12.1f} MiB" for name, n_bytes in self.rows]
         lines.append(f"{'available':<14}{self.available_bytes / MIB:>12.1f} MiB")
         lines.append(
-            f"{self.n_blocks - 1} blocks: {self.concurrency:.1f} requests of {self.max_model_len} tokens; "
+            f"{self.request_bytes / MIB:.1f} MiB of KV a request of {self.max_model_len} tokens; "
+            f"{self.n_blocks - 1} blocks: {self.concurrency:.1f} such requests; "
             f"suggested max_num_seqs {self.suggested_max_num_seqs}; "
             f"kv_cache_bytes {self.kv_bytes_to_use_all} would use what is left"
         )
@@ -91,13 +110,17 @@ def plan_memory(
     """Divide `available_bytes`, counted before the weights were loaded.
 
     Raises:
-        UnsupportedModel: a request of `max_model_len` tokens, or the sum of the rows, does not fit; with the numbers.
+        UnsupportedModel: a request of `max_model_len` tokens, or the sum of the rows, does not fit, or two settings
+            contradict each other; with the numbers.
     """
     block = kv_block_bytes(spec, block_size=config.block_size, itemsize=itemsize)
     wanted = config.kv_cache_bytes or int(available_bytes * KV_SHARE)
     n_blocks = wanted // block
     max_model_len = served_model_len(config, spec)
-    needed = -(-max_model_len // config.block_size) + 1  # and the reserved block 0
+    _check_whole_prompts(config, max_model_len)
+    if 0 < config.swap_space < block:
+        raise UnsupportedModel(f"swap_space {config.swap_space} does not hold one KV block of {block} bytes")
+    needed = blocks_for(max_model_len, config.block_size) + 1  # and the reserved block 0
     if n_blocks < needed:
         raise UnsupportedModel(
             f"one request of max_model_len {max_model_len} tokens needs kv_cache_bytes {needed * block}, "
@@ -108,18 +131,33 @@ def plan_memory(
         weights_bytes=weights_bytes,
         arena_bytes=config.adapter_pool_bytes,
         kv_bytes=n_blocks * block,
+        host_adapter_bytes=config.host_adapter_cache_bytes,
+        swap_bytes=config.swap_space // block * block,
         activation_bytes=activation_bytes(config, spec, itemsize=itemsize, max_model_len=max_model_len),
         reserve_bytes=RESERVE_BYTES,
         n_blocks=n_blocks,
+        n_host_slots=config.swap_space // block,
+        block_size=config.block_size,
         block_bytes=block,
         max_model_len=max_model_len,
-        concurrency=(n_blocks - 1) * config.block_size / max_model_len,
     )
     if budget.left_bytes < 0:
         raise UnsupportedModel(
-            f"{-budget.left_bytes} bytes short of memory: lower kv_cache_bytes or adapter_pool_bytes\n{budget.table()}"
+            f"{-budget.left_bytes} bytes short of memory: lower kv_cache_bytes, adapter_pool_bytes, "
+            f"host_adapter_cache_bytes or swap_space\n{budget.table()}"
         )
     return budget
+
+
+def _check_whole_prompts(config: EngineConfig, max_model_len: int) -> None:
+    """Without chunks the longest prompt goes into one step, beside a token for every running request."""
+    needed = max_model_len + config.max_num_seqs
+    if not config.enable_chunked_prefill and config.max_num_batched_tokens < needed:
+        raise UnsupportedModel(
+            f"enable_chunked_prefill is off, so max_num_batched_tokens ({config.max_num_batched_tokens}) must be at "
+            f"least max_model_len ({max_model_len}) plus max_num_seqs ({config.max_num_seqs}), {needed}: raise it, "
+            f"lower max_model_len, or turn enable_chunked_prefill on"
+        )
 
 
 def activation_bytes(config: EngineConfig, spec: ModelSpec, *, itemsize: int, max_model_len: int) -> int:

@@ -24,7 +24,18 @@ def budget(available: int = 4 * GIB, **knobs: Any) -> MemoryBudget:
     return plan_memory(config, SPEC, itemsize=2, weights_bytes=100_000_000, available_bytes=available)
 
 
-@pytest.mark.parametrize("knobs", [{}, {"kv_cache_bytes": GIB}, {"adapter_pool_bytes": GIB}, {"max_num_seqs": 1}])
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {},
+        {"kv_cache_bytes": GIB},
+        {"adapter_pool_bytes": GIB},
+        {"max_num_seqs": 1},
+        {"host_adapter_cache_bytes": GIB},
+        {"swap_space": GIB},
+        {"swap_space": 3 * BLOCK_BYTES - 1},
+    ],
+)
 def test_the_rows_add_up(knobs: dict[str, int]) -> None:
     plan = budget(**knobs)
     assert sum(n_bytes for _, n_bytes in plan.rows) == plan.available_bytes
@@ -44,10 +55,40 @@ def test_a_larger_arena_leaves_less_and_the_same_pool() -> None:
     assert small.kv_bytes == large.kv_bytes
 
 
+def test_what_a_gpu_would_keep_on_the_host_comes_out_of_the_same_memory() -> None:
+    plain = budget(host_adapter_cache_bytes=1 << 20)
+    more = budget(host_adapter_cache_bytes=1 << 21, swap_space=100 * BLOCK_BYTES + 5)
+    assert plain.n_host_slots == 0
+    assert more.n_host_slots == 100
+    assert plain.left_bytes - more.left_bytes == (1 << 20) + 100 * BLOCK_BYTES
+
+
+def test_a_swap_space_below_one_block_is_refused_with_the_numbers() -> None:
+    with pytest.raises(UnsupportedModel, match=f"swap_space 5 does not hold one KV block of {BLOCK_BYTES}"):
+        budget(swap_space=5)
+
+
+def test_whole_prompts_need_a_step_that_holds_the_longest_beside_all_decodes() -> None:
+    knobs = {"enable_chunked_prefill": False, "max_model_len": 200, "max_num_seqs": 32}
+    assert budget(**knobs, max_num_batched_tokens=232).max_model_len == 200
+    with pytest.raises(UnsupportedModel, match=r"max_num_batched_tokens \(231\).*max_model_len \(200\).*232"):
+        budget(**knobs, max_num_batched_tokens=231)
+
+
+def test_chunked_prompts_do_not_need_it() -> None:
+    assert budget(max_model_len=200, max_num_batched_tokens=64).max_model_len == 200
+
+
 def test_concurrency_counts_requests_of_full_length_without_the_reserved_block() -> None:
     plan = budget(max_model_len=64, kv_cache_bytes=41 * BLOCK_BYTES)
     assert plan.concurrency == 20
     assert plan.suggested_max_num_seqs == 13
+
+
+def test_concurrency_counts_whole_blocks() -> None:
+    plan = budget(max_model_len=65, kv_cache_bytes=41 * BLOCK_BYTES)
+    assert plan.request_bytes == 3 * BLOCK_BYTES
+    assert plan.concurrency == 40 / 3
 
 
 def test_the_suggested_pool_would_use_what_is_left() -> None:
