@@ -12,8 +12,7 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,10 +21,12 @@ import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from lorikeet_engine.errors import ERRORS_BY_CODE, EngineError, EngineFailure, EngineUnavailable
+from lorikeet_engine.generation import Delta, Generation, GenerationRequest, Usage
 from lorikeet_engine.protocol import (
     PROTOCOL_VERSION,
     STANDSTILL_S,
     Abort,
+    Admitted,
     AskStats,
     ClientMessage,
     EngineInfo,
@@ -33,6 +34,7 @@ from lorikeet_engine.protocol import (
     EngineStats,
     Failed,
     Hello,
+    Retire,
     Stats,
     Step,
     Submit,
@@ -40,11 +42,10 @@ from lorikeet_engine.protocol import (
     Welcome,
     decode_engine,
     encode,
+    sequence_id,
 )
 from lorikeet_engine.scheduling.plan import SamplingParams
 from lorikeet_engine.socket_keys import keep_alive, keys_for, secure_client
-from lorikeet_engine.text.detokenizer import Detokenizer
-from lorikeet_engine.text.stop_strings import StopStrings
 from lorikeet_engine.text.tokenizer import Tokenizer
 
 __all__ = [
@@ -66,103 +67,6 @@ STATS_TIMEOUT_S = 5.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationRequest:
-    """One request in token ids; `adapter_digest` None asks the base model."""
-
-    request_id: str
-    tenant: str
-    prompt: tuple[int, ...]
-    max_tokens: int
-    sampling: SamplingParams
-    stop: tuple[str, ...] = ()
-    adapter_digest: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens as they are billed."""
-
-    prompt_tokens: int
-    completion_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """A piece of the answer; `finish_reason` ("stop", "length") comes with the last."""
-
-    text: str
-    finish_reason: str | None = None
-
-
-class Generation:
-    """One running request: iterate over it for the answer's pieces, and `close` it whatever happens.
-
-    `usage` is what is billed if it ended now: the prompt once the engine gave its first token, and the tokens that were
-    accepted into the answer (those behind a stop string are not).
-    """
-
-    def __init__(self, client: EngineClient, request: GenerationRequest) -> None:
-        self._client = client
-        self._request = request
-        self._events: asyncio.Queue[Token | EngineError] = asyncio.Queue()
-        self._detokenizer = Detokenizer(client.tokenizer.decode)
-        self._stops = StopStrings(request.stop)
-        self._n_accepted = 0
-        self._ended = False
-
-    @property
-    def usage(self) -> Usage:
-        return Usage(len(self._request.prompt) if self._n_accepted else 0, self._n_accepted)
-
-    def push(self, event: Token | EngineError) -> None:
-        """Called by the client's reader."""
-        self._events.put_nowait(event)
-
-    async def __aiter__(self) -> AsyncIterator[Delta]:
-        """Pieces of the answer in order.
-
-        Raises:
-            EngineError: the engine refused the request, failed, or went away.
-        """
-        while not self._ended:
-            event = await self._events.get()
-            if isinstance(event, EngineError):
-                self._ended = True
-                self._client.forget(self._request.request_id)
-                raise event
-            self._n_accepted += 1
-            delta = self._accept(event)
-            if delta.finish_reason:
-                await self._end(finished_by_engine=bool(event.finish_reason))
-            if delta.text or delta.finish_reason:
-                yield delta
-
-    async def close(self) -> None:
-        """Stop the engine's work on it, if it still works; may be called again."""
-        await self._end(finished_by_engine=False)
-
-    def _accept(self, event: Token) -> Delta:
-        is_eos = event.finish_reason == "stop"
-        piece = "" if is_eos else self._detokenizer.push(event.token)
-        if event.finish_reason:
-            piece += self._detokenizer.finish()
-        cut = self._stops.push(piece)
-        if cut.stopped:
-            return Delta(cut.text, "stop")
-        if event.finish_reason:
-            return Delta(cut.text + self._stops.finish(), event.finish_reason)
-        return Delta(cut.text)
-
-    async def _end(self, *, finished_by_engine: bool) -> None:
-        if self._ended:
-            return
-        self._ended = True
-        self._client.forget(self._request.request_id)
-        if not finished_by_engine:
-            await self._client.abort(self._request.request_id)
-
-
 class EngineClient:
     """A connection to one engine that survives the engine's restarts.
 
@@ -178,11 +82,11 @@ class EngineClient:
         self._keys = keys_for(endpoint, key_file)
         self._info: EngineInfo | None = None
         self._last_heard_s = 0.0
-        self._generations: dict[str, Generation] = {}
+        self._sequences: dict[str, tuple[Generation, int]] = {}  # by sequence id: whose, and which of its answers
         self._stats: dict[int, asyncio.Future[EngineStats]] = {}
         self._tickets = itertools.count(1)
         self._session = ""
-        self._lost: set[str] = set()  # requests the engine may still work on though nobody waits for them
+        self._lost: set[tuple[str, int | None]] = set()  # aborts that the engine has not been told of
         self._tasks: list[asyncio.Task[None]] = []
         self._context: zmq.asyncio.Context | None = None
         self._socket: zmq.asyncio.Socket | None = None
@@ -245,6 +149,9 @@ class EngineClient:
         submit = Submit(
             request_id=request.request_id,
             tenant=request.tenant,
+            weight=request.weight,
+            cache_salt=request.cache_salt,
+            n=request.n,
             prompt=list(request.prompt),
             max_tokens=request.max_tokens,
             temperature=sampling.temperature,
@@ -253,13 +160,24 @@ class EngineClient:
             seed=sampling.seed,
             adapter=request.adapter_digest or "",
         )
-        generation = self._generations[request.request_id] = Generation(self, request)
+        generation = Generation(self, request, self.tokenizer.decode)
+        for index in range(request.n):
+            self._sequences[sequence_id(request.request_id, index)] = (generation, index)
         try:
             await self._send(submit)
         except EngineUnavailable:
-            self.forget(request.request_id)
+            self.forget(request)
             raise
         return generation
+
+    async def retire_adapter(self, tenant: str, digest: str) -> None:
+        """Take an adapter out of service: what runs on it ends as it began, nothing new starts.
+
+        Raises:
+            EngineUnavailable: no engine answers now.
+        """
+        self.info  # noqa: B018
+        await self._send(Retire(tenant, digest))
 
     async def stats(self) -> EngineStats:
         """The engine's figures now.
@@ -279,15 +197,19 @@ class EngineClient:
         finally:
             self._stats.pop(ticket, None)
 
-    async def abort(self, request_id: str) -> None:
-        """Tell the engine to stop a request (`Generation.close` calls this), now or when it is back."""
-        try:
-            await self._send(Abort(request_id))
-        except EngineUnavailable:
-            self._lost.add(request_id)
+    async def abort(self, request_id: str, index: int | None) -> None:
+        """Tell the engine to stop one answer of a request or, with None, all of them: now, or when it is back.
 
-    def forget(self, request_id: str) -> None:
-        self._generations.pop(request_id, None)
+        A `Generation` calls this.
+        """
+        try:
+            await self._send(Abort(request_id, index))
+        except EngineUnavailable:
+            self._lost.add((request_id, index))
+
+    def forget(self, request: GenerationRequest) -> None:
+        for index in range(request.n):
+            self._sequences.pop(sequence_id(request.request_id, index), None)
 
     async def _send(self, message: ClientMessage) -> None:
         if self._socket is None or self._socket.closed:
@@ -330,8 +252,8 @@ class EngineClient:
 
     async def _abort_lost(self) -> None:
         lost, self._lost = self._lost, set()
-        for request_id in lost:
-            await self.abort(request_id)
+        for request_id, index in lost:
+            await self.abort(request_id, index)
 
     def _handle(self, message: EngineMessage) -> None:
         match message:
@@ -342,14 +264,16 @@ class EngineClient:
                 if session != self._session:
                     self._lose_engine("the engine restarted")
                 self._session, self._info = session, info
-            case Step(tokens):
-                for token in tokens:
-                    if generation := self._generations.get(token.request_id):
-                        generation.push(token)
+            case Step(tokens, admitted):
+                events: tuple[Admitted | Token, ...] = (*admitted, *tokens)
+                for event in events:
+                    if sequence := self._sequences.get(event.request_id):
+                        generation, index = sequence
+                        generation.push(index, event)
             case Failed():
-                if generation := self._generations.get(message.request_id):
-                    error = ERRORS_BY_CODE.get(message.code, EngineFailure)
-                    generation.push(error(message.message, param=message.param))
+                if sequence := self._sequences.get(message.request_id):
+                    generation, index = sequence
+                    generation.push(index, _error(message))
             case Stats(ticket, stats):
                 future = self._stats.get(ticket)
                 if future and not future.done():
@@ -357,9 +281,15 @@ class EngineClient:
 
     def _lose_engine(self, reason: str) -> None:
         self._info = None
-        self._lost.update(self._generations)
-        for generation in list(self._generations.values()):
-            generation.push(EngineUnavailable(reason))
+        generations = {id(generation): generation for generation, _ in self._sequences.values()}
+        for generation in generations.values():
+            self._lost.add((generation.request.request_id, None))
+            generation.push(0, EngineUnavailable(reason))
         for future in self._stats.values():
             with contextlib.suppress(asyncio.InvalidStateError):
                 future.set_exception(EngineUnavailable(reason))
+
+
+def _error(message: Failed) -> EngineError:
+    error = ERRORS_BY_CODE.get(message.code, EngineFailure)
+    return error(message.message, param=message.param, retry_after_s=message.retry_after_s, reason=message.reason)

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 import uuid
-from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -19,10 +19,12 @@ import zmq
 from lorikeet_engine.errors import EngineError, EngineUnavailable, InvalidRequest
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.loop import EngineLoop
+from lorikeet_engine.measure import measure
 from lorikeet_engine.protocol import (
+    MAX_CHOICES,
     PROTOCOL_VERSION,
     Abort,
-    AdapterResidency,
+    Admitted,
     AskStats,
     ClientMessage,
     EngineInfo,
@@ -30,6 +32,7 @@ from lorikeet_engine.protocol import (
     EngineStats,
     Failed,
     Hello,
+    Retire,
     Stats,
     Step,
     Submit,
@@ -37,10 +40,11 @@ from lorikeet_engine.protocol import (
     Welcome,
     decode_client,
     encode,
+    sequence_id,
 )
 from lorikeet_engine.scheduling.plan import SamplingParams
 from lorikeet_engine.scheduling.request import Request
-from lorikeet_engine.scheduling.scheduler import RequestFailure, TokenOutput
+from lorikeet_engine.scheduling.scheduler import Event, RequestFailure, TokenOutput
 from lorikeet_engine.socket_keys import SocketKeys, keep_alive, secure_engine
 
 CLIENT_TIMEOUT_S = 20.0
@@ -48,14 +52,15 @@ DRAIN_S = 100.0  # running requests may end within it after a stop
 LINGER_MS = 500
 IDLE_WAIT_MS = 20
 LOADING_WAIT_MS = 2
-PUBLISH_EVERY_S = 0.25
+PUBLISH_EVERY_S = 1.0
+SEED_STRIDE = 1 << 64  # callers' seeds have 64 bits, so the answers of one request never repeat another's draws
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Client:
-    """One connected gateway: its ZeroMQ identity, when it last spoke, and its unfinished requests.
+    """One connected gateway: its ZeroMQ identity, when it last spoke, and the sequences it has unfinished.
 
     `session` is new whenever the engine meets the client anew.
     """
@@ -63,7 +68,7 @@ class Client:
     identity: bytes
     last_seen_s: float
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
-    requests: set[str] = field(default_factory=set)
+    sequences: set[str] = field(default_factory=set)
 
 
 class EngineServer:
@@ -90,7 +95,7 @@ class EngineServer:
         self._authenticator = secure_engine(self._socket, keys) if keys else None
         self._socket.bind(endpoint)
         self._clients: dict[bytes, Client] = {}
-        self._owners: dict[str, Client] = {}
+        self._owners: dict[str, Client] = {}  # by sequence id
         self._stop = threading.Event()
         self._started_s = time.monotonic()
         self.last_turn_s = self._started_s
@@ -137,24 +142,8 @@ class EngineServer:
         return LOADING_WAIT_MS if self._loop.has_work else IDLE_WAIT_MS
 
     def stats(self) -> EngineStats:
-        loop = self._loop
         now = time.monotonic()
-        return EngineStats(
-            uptime_s=now - self._started_s,
-            running=loop.scheduler.n_running,
-            waiting=loop.scheduler.n_waiting,
-            prompt_tokens_total=loop.counters.prompt_tokens,
-            generated_tokens_total=loop.counters.generated_tokens,
-            steps_total=loop.counters.steps.total(),
-            steps_by_kind=dict(loop.counters.steps),
-            tokens_per_second=loop.tokens_per_second(now),
-            kv=loop.kv.snapshot(),
-            arena=loop.residency.snapshot(),
-            adapters=[
-                AdapterResidency(tenant=key.tenant, digest=key.digest, state=state, bytes=n_bytes, requests=pins)
-                for key, state, n_bytes, pins in loop.residency.overview()
-            ],
-        )
+        return measure(self._loop, now=now, uptime_s=now - self._started_s)
 
     def _receive_all(self) -> None:
         while True:
@@ -180,35 +169,35 @@ class EngineServer:
                 self._send(client, Welcome(PROTOCOL_VERSION, client.session, self._info))
             case Submit():
                 self._submit(client, message)
-            case Abort(request_id):
-                if request_id in client.requests:
-                    self._loop.abort(request_id)
-                    self._forget(request_id)
+            case Abort(request_id, index):
+                indices = range(MAX_CHOICES) if index is None else [index]
+                self._abort(client, [sequence_id(request_id, i) for i in indices])
+            case Retire(tenant, digest):
+                self._loop.retire(AdapterKey(tenant, digest))
             case AskStats(ticket):
                 self._send(client, Stats(ticket, self.stats()))
 
     def _submit(self, client: Client, message: Submit) -> None:
-        request = Request(
-            request_id=message.request_id,
-            tenant=message.tenant,
-            prompt=tuple(message.prompt),
-            max_tokens=message.max_tokens,
-            sampling=SamplingParams(message.temperature, message.top_p, message.top_k, message.seed),
-            adapter=AdapterKey(message.tenant, message.adapter) if message.adapter else None,
-        )
         try:
             if self.stopping:
                 raise EngineUnavailable("the engine is shutting down")
-            _check_sampling(request.sampling)
-            self._loop.submit(request)
+            _check(message)
+            requests = _requests(message)
+            self._loop.submit(requests, time.monotonic())
         except EngineError as error:
             self._send(client, _failed(message.request_id, error))
         else:
-            client.requests.add(message.request_id)
-            self._owners[message.request_id] = client
+            for request in requests:
+                client.sequences.add(request.request_id)
+                self._owners[request.request_id] = client
 
-    def _send_events(self, events: list[TokenOutput | RequestFailure]) -> None:
-        tokens: defaultdict[bytes, list[Token]] = defaultdict(list)
+    def _abort(self, client: Client, sequences: Iterable[str]) -> None:
+        for name in client.sequences.intersection(sequences):
+            self._loop.abort(name)
+            self._forget(name)
+
+    def _send_events(self, events: Sequence[Event]) -> None:
+        steps: dict[bytes, Step] = {}
         for event in events:
             client = self._owners.get(event.request_id)
             if client is None:
@@ -216,38 +205,71 @@ class EngineServer:
             if isinstance(event, RequestFailure):
                 self._send(client, _failed(event.request_id, event.error))
                 self._forget(event.request_id)
-            else:
-                tokens[client.identity].append(Token(event.request_id, event.token, event.finish_reason or ""))
+                continue
+            step = steps.setdefault(client.identity, Step([], []))
+            if isinstance(event, TokenOutput):
+                step.tokens.append(Token(event.request_id, event.token, event.finish_reason or ""))
                 if event.finish_reason:
                     self._forget(event.request_id)
-        for identity, batch in tokens.items():
-            self._send(self._clients[identity], Step(batch))
+            else:
+                step.admitted.append(Admitted(event.request_id, event.cached_tokens, event.queue_s))
+        for identity, step in steps.items():
+            self._send(self._clients[identity], step)
 
     def _send(self, client: Client, message: EngineMessage) -> None:
         self._socket.send_multipart([client.identity, encode(message)])
 
-    def _forget(self, request_id: str) -> None:
-        self._owners.pop(request_id).requests.discard(request_id)
+    def _forget(self, name: str) -> None:
+        self._owners.pop(name).sequences.discard(name)
 
     def _drop_silent_clients(self) -> None:
         limit = self.last_turn_s - CLIENT_TIMEOUT_S
         for client in [c for c in self._clients.values() if c.last_seen_s < limit]:
-            log.warning("a client fell silent; %d requests are aborted", len(client.requests))
-            for request_id in list(client.requests):
-                self._loop.abort(request_id)
-                self._forget(request_id)
+            log.warning("a client fell silent; %d sequences are aborted", len(client.sequences))
+            self._abort(client, set(client.sequences))
             del self._clients[client.identity]
 
 
-def _check_sampling(sampling: SamplingParams) -> None:
-    """Values that no sampler can honour; the gateway has checked them too, a socket peer is not trusted for it."""
-    if not 0.0 <= sampling.temperature < float("inf"):
-        raise InvalidRequest(f"temperature is {sampling.temperature}; it must be at least 0", param="temperature")
-    if not 0.0 < sampling.top_p <= 1.0:
-        raise InvalidRequest(f"top_p is {sampling.top_p}; it must be in (0, 1]", param="top_p")
-    if sampling.top_k < 0:
-        raise InvalidRequest(f"top_k is {sampling.top_k}; it must be at least 0", param="top_k")
+def _check(message: Submit) -> None:
+    """Refuse what nothing behind the socket can honour; the gateway checks too, but a peer is not trusted for it."""
+    if not 0.0 <= message.temperature < float("inf"):
+        raise InvalidRequest(f"temperature is {message.temperature}; it must be at least 0", param="temperature")
+    if not 0.0 < message.top_p <= 1.0:
+        raise InvalidRequest(f"top_p is {message.top_p}; it must be in (0, 1]", param="top_p")
+    if message.top_k < 0:
+        raise InvalidRequest(f"top_k is {message.top_k}; it must be at least 0", param="top_k")
+    if not 1 <= message.n <= MAX_CHOICES:
+        raise InvalidRequest(f"n is {message.n}; it must be from 1 to {MAX_CHOICES}", param="n")
+    if not 0.0 < message.weight < float("inf"):
+        raise InvalidRequest(f"weight is {message.weight}; it must be positive", param="weight")
+
+
+def _requests(message: Submit) -> list[Request]:
+    prompt = tuple(message.prompt)
+    return [
+        Request(
+            request_id=sequence_id(message.request_id, index),
+            tenant=message.tenant,
+            weight=message.weight,
+            prompt=prompt,
+            max_tokens=message.max_tokens,
+            sampling=SamplingParams(
+                message.temperature, message.top_p, message.top_k, message.seed + index * SEED_STRIDE
+            ),
+            adapter=AdapterKey(message.tenant, message.adapter) if message.adapter else None,
+            cache_salt=message.cache_salt,
+            group=message.request_id if message.n > 1 else "",
+        )
+        for index in range(message.n)
+    ]
 
 
 def _failed(request_id: str, error: EngineError) -> Failed:
-    return Failed(request_id=request_id, code=error.code, message=error.message, param=error.param)
+    return Failed(
+        request_id=request_id,
+        code=error.code,
+        message=error.message,
+        param=error.param,
+        retry_after_s=error.retry_after_s,
+        reason=error.reason,
+    )

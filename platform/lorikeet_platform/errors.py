@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 ErrorType = Literal[
@@ -25,7 +26,10 @@ MAX_QUOTED = 120  # characters of a caller's input that a sentence may repeat
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """What a code means on the wire. `retryable` False adds `x-should-retry: false` where clients would retry."""
+    """What a code means on the wire. `retryable` False adds `x-should-retry: false` where clients would retry.
+
+    `retry_after_s` is what a caller is told when nothing better is known.
+    """
 
     status: int
     type: ErrorType
@@ -68,6 +72,8 @@ ERRORS: Mapping[str, ErrorKind] = {
     "request_too_large": ErrorKind(413, _BAD, "The body is too large."),
     "adapter_too_large": ErrorKind(413, _BAD, "The file is larger than an adapter may be."),
     "unsupported_media_type": ErrorKind(415, _BAD, "The content type is not accepted here."),
+    "adapter_retired": ErrorKind(409, "conflict_error", "The adapter is being taken out of service."),
+    "tenant_limited": ErrorKind(429, "rate_limit_error", "Your requests fill your share of the engine.", True, 1),
     "too_many_uploads": ErrorKind(429, "rate_limit_error", "Too many uploads are open.", True, 5),
     "headers_too_large": ErrorKind(431, _BAD, "The request's headers are too many or too large."),
     "slice_checksum_mismatch": ErrorKind(460, _BAD, "The bytes do not match Upload-Checksum; nothing was kept."),
@@ -79,12 +85,17 @@ ERRORS: Mapping[str, ErrorKind] = {
     "auth_unavailable": ErrorKind(503, "server_error", "Keys cannot be checked right now.", True, 2),
     "metering_unavailable": ErrorKind(503, "server_error", "Usage cannot be recorded right now.", True, 2),
     "draining": ErrorKind(503, "server_error", "The server is shutting down.", True, 2),
+    "deadline_exceeded": ErrorKind(504, "server_error", "The request waited too long for its first token.", True, 1),
     "storage_full": ErrorKind(507, "server_error", "There is no room to store the file."),
 }
 
 
 class PlatformError(Exception):
-    """A refusal with its place in the table; `param` names the field at fault."""
+    """A refusal with its place in the table; `param` names the field at fault.
+
+    Args:
+        retry_after_s: when to come back, where that was computed; the table's word otherwise.
+    """
 
     def __init__(
         self,
@@ -93,12 +104,14 @@ class PlatformError(Exception):
         param: str | None = None,
         *,
         headers: Mapping[str, str] | None = None,
+        retry_after_s: float | None = None,
     ) -> None:
         self.kind = ERRORS[code]
         self.code = code
         self.message = message or self.kind.sentence
         self.param = param
         self.headers = dict(headers or {})
+        self.retry_after_s = self.kind.retry_after_s if retry_after_s is None else max(1, ceil(retry_after_s))
         super().__init__(f"{code}: {self.message}")
 
 

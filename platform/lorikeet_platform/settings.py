@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -46,6 +47,17 @@ class EngineSettings(BaseModel):
     adapter_pool_bytes: int = Field(default=256 * MIB, ge=1)
     max_adapters_per_step: int = Field(default=8, ge=1)
     max_queued_requests: int = Field(default=256, ge=1)
+    max_queued_tokens: int = Field(default=262144, ge=1)
+    ttft_deadline: float = Field(default=10.0, ge=0)
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    swap_space: int = Field(default=0, ge=0)
+    preemption: Literal["auto", "swap", "recompute"] = "auto"
+    host_adapter_cache_bytes: int = Field(default=256 * MIB, ge=1)
+    tenant_queue_share: float = Field(default=0.5, gt=0, le=1)
+    tenant_seat_share: float = Field(default=1.0, gt=0, le=1)
+    tenant_kv_share: float = Field(default=1.0, gt=0, le=1)
+    tenant_arena_share: float = Field(default=1.0, gt=0, le=1)
 
 
 class LimitSettings(BaseModel):

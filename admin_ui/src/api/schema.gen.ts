@@ -464,11 +464,19 @@ export interface components {
             free: number;
             /**
              * Shared
-             * @description part of it that more than one request uses
+             * @description part of used that several requests use at once
              */
             shared: number;
-            /** Fragmentation */
+            /**
+             * Fragmentation
+             * @description held inside allocations but not usable
+             */
             fragmentation: number;
+            /**
+             * External Fragmentation
+             * @description free, but outside the largest free run
+             */
+            external_fragmentation: number;
             /** By Tenant */
             by_tenant: components["schemas"]["TenantBytes"][];
         };
@@ -672,7 +680,7 @@ export interface components {
         };
         /**
          * TenantQueue
-         * @description What one tenant has waiting and running; every tenant that the engine has served lately.
+         * @description What one tenant has waiting and running; tenants at work only.
          */
         TenantQueue: {
             /** Tenant */

@@ -146,6 +146,8 @@ class Authenticator:
             tenant_status=row.Tenant.status,
             key_id=row.ApiKey.id,
             expires_at=row.ApiKey.expires_at,
+            weight=row.Tenant.weight,
+            cache_salt=row.Tenant.cache_salt,
         )
 
     def _admit(self, principal: Principal) -> Principal:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A tenant's key."""
+    """A tenant's key.
+
+    Attributes:
+        weight: the tenant's share of the engine, relative to other tenants.
+        cache_salt: the tenant's secret for the prefix cache; never shown.
+    """
 
     tenant_id: str
     tenant_slug: str
     tenant_status: str
     key_id: str
     expires_at: int | None
+    weight: float
+    cache_salt: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Shape only. Who may see an answer, and what it costs, is the service's business.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -17,14 +18,26 @@ DONE: Final = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
 
 
+class PromptTokensDetails(Struct):
+    cached_tokens: int
+
+
 class UsageBody(Struct):
+    """The prompt counts once, however many answers it got."""
+
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
 
     @classmethod
     def of(cls, usage: Usage) -> UsageBody:
-        return cls(usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens)
+        return cls(
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            usage.prompt_tokens + usage.completion_tokens,
+            PromptTokensDetails(usage.cached_tokens),
+        )
 
 
 class AssistantMessage(Struct):
@@ -72,18 +85,26 @@ class Answer(Struct):
 
 
 class Heading(Struct, frozen=True):
-    """What stays the same in all chunks of one answer."""
+    """What stays the same in all chunks of one response; `n` is how many choices it has."""
 
     request_id: str
     created: int
     model: str
     fingerprint: str | None
+    n: int
+
+
+class WholeText(Struct, frozen=True):
+    """One choice, complete."""
+
+    text: str
+    finish_reason: str
 
 
 class AnswerWriter(Protocol):
-    """One answer as bytes: either `whole`, or `opening`, then `chunk` for every delta, then `closing`."""
+    """One response as bytes: either `whole`, or `opening`, then `chunk` for every delta, then `closing`."""
 
-    def whole(self, text: str, finish_reason: str, usage: Usage) -> bytes: ...
+    def whole(self, texts: Sequence[WholeText], usage: Usage) -> bytes: ...
 
     def opening(self) -> bytes: ...
 
@@ -99,18 +120,21 @@ class ChatWriter:
         self._heading = heading
         self._include_usage = include_usage
 
-    def whole(self, text: str, finish_reason: str, usage: Usage) -> bytes:
-        choices = [ChatChoice(AssistantMessage(text), finish_reason)]
+    def whole(self, texts: Sequence[WholeText], usage: Usage) -> bytes:
+        choices = [
+            ChatChoice(AssistantMessage(whole.text), whole.finish_reason, index) for index, whole in enumerate(texts)
+        ]
         return _encode(self._answer("chat.completion", choices, UsageBody.of(usage)))
 
     def opening(self) -> bytes:
-        return self._frame(ChatChunkChoice(ChatDelta(role="assistant", content="")))
+        role = ChatDelta(role="assistant", content="")
+        return b"".join(self._frame(ChatChunkChoice(role, index=index)) for index in range(self._heading.n))
 
     def chunk(self, delta: Delta) -> bytes:
-        text = self._frame(ChatChunkChoice(ChatDelta(content=delta.text))) if delta.text else b""
+        text = self._frame(ChatChunkChoice(ChatDelta(content=delta.text), index=delta.index)) if delta.text else b""
         if delta.finish_reason is None:
             return text
-        return text + self._frame(ChatChunkChoice(ChatDelta(), delta.finish_reason))
+        return text + self._frame(ChatChunkChoice(ChatDelta(), delta.finish_reason, delta.index))
 
     def closing(self, usage: Usage) -> bytes:
         if not self._include_usage:
@@ -135,8 +159,9 @@ class TextWriter:
         self._heading = heading
         self._include_usage = include_usage
 
-    def whole(self, text: str, finish_reason: str, usage: Usage) -> bytes:
-        return _encode(self._answer([TextChoice(text, finish_reason)], UsageBody.of(usage)))
+    def whole(self, texts: Sequence[WholeText], usage: Usage) -> bytes:
+        choices = [TextChoice(whole.text, whole.finish_reason, index) for index, whole in enumerate(texts)]
+        return _encode(self._answer(choices, UsageBody.of(usage)))
 
     def opening(self) -> bytes:
         return b""
@@ -144,7 +169,7 @@ class TextWriter:
     def chunk(self, delta: Delta) -> bytes:
         if not delta.text and delta.finish_reason is None:
             return b""
-        choices = [TextChoice(delta.text, delta.finish_reason)]
+        choices = [TextChoice(delta.text, delta.finish_reason, delta.index)]
         return _event(self._answer(choices, None if self._include_usage else UNSET))
 
     def closing(self, usage: Usage) -> bytes:

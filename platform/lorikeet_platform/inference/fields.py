@@ -38,7 +38,6 @@ UNSUPPORTED: Final[Mapping[str, tuple[object, ...]]] = {
     "logprobs": (False,),
     "modalities": (["text"],),
     "moderation": (),
-    "n": (1,),
     "presence_penalty": (0, 0.0),
     "reasoning_effort": (),
     "response_format": ({"type": "text"},),

@@ -68,7 +68,8 @@ async def create_completion(request: Request, caller: Caller, inference: Serving
 
 
 def _heading(call: Call) -> Heading:
-    return Heading(call.generation.request_id, call.created, call.resolved.model, call.fingerprint)
+    asked = call.generation
+    return Heading(asked.request_id, call.created, call.resolved.model, call.fingerprint, asked.n)
 
 
 def _answer(inference: Inference, call: Call, writer: AnswerWriter) -> GenerationResponse:

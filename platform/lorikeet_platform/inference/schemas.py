@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import PydanticCustomError
 
 from lorikeet_engine.client import SamplingParams
+from lorikeet_engine.protocol import MAX_CHOICES
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.inference.fields import take_supported
 
@@ -57,6 +58,7 @@ class SamplingFields(_Strict):
     top_k: int = Field(default=0, ge=0, le=INT32_MAX)
     seed: int | None = Field(default=None, ge=-(2**63), le=INT64_MAX)
     stop: tuple[str, ...] = ()
+    n: int = Field(default=1, ge=1, le=MAX_CHOICES)
     stream: bool = False
     stream_options: StreamOptions = Field(default_factory=StreamOptions)
 
@@ -140,6 +142,13 @@ class CompletionRequest(SamplingFields):
     PROMPT = "prompt"
 
     prompt: str | tuple[int, ...]
+    best_of: int | None = None
+
+    @model_validator(mode="after")
+    def all_answers_are_given(self) -> Self:
+        if self.best_of not in (None, self.n):
+            raise _unsupported("best_of", "choosing among more answers is not supported; leave it out or send n")
+        return self
 
     @field_validator("prompt", mode="before")
     @classmethod

@@ -21,7 +21,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from lorikeet_engine.client import EngineClient, EngineInfo, Generation, GenerationRequest, Usage
-from lorikeet_engine.errors import EngineError, EngineFailure, Overloaded
+from lorikeet_engine.errors import DeadlineExceeded, EngineError, EngineFailure, Overloaded
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.errors import PlatformError
@@ -93,7 +93,7 @@ class InferenceService:
                 yield generation
                 outcome = "ok"
             except EngineError as error:
-                outcome = "shed" if isinstance(error, Overloaded) else "server_error"
+                outcome = _outcome_of(error)
                 raise platform_error(error) from error
             except asyncio.CancelledError:
                 outcome = "shed" if self._draining else "client_cancelled"
@@ -146,6 +146,9 @@ class InferenceService:
         generation = GenerationRequest(
             request_id=request_id,
             tenant=principal.tenant_id,
+            weight=principal.weight,
+            cache_salt=principal.cache_salt,
+            n=body.n,
             prompt=prompt,
             max_tokens=_token_limit(body, len(prompt), info.max_model_len),
             sampling=body.sampling(),
@@ -187,7 +190,9 @@ class InferenceService:
         await asyncio.wait([opening])
         if opening.exception() is not None:
             return  # no record was opened, so nothing ran
-        self._metrics.count_tokens(prompt=usage.prompt_tokens, completion=usage.completion_tokens)
+        self._metrics.count_tokens(
+            prompt=usage.prompt_tokens, completion=usage.completion_tokens, cached=usage.cached_tokens
+        )
         await self._record(opening.result(), usage, outcome)
 
     async def _record(self, ticket: Ticket, usage: Usage, outcome: Outcome) -> None:
@@ -207,6 +212,7 @@ class InferenceService:
                         outcome=outcome,
                         prompt_tokens=usage.prompt_tokens,
                         completion_tokens=usage.completion_tokens,
+                        cached_tokens=usage.cached_tokens,
                         error=type(error).__name__,
                     )
                     return
@@ -218,7 +224,13 @@ def platform_error(error: EngineError) -> PlatformError:
     if isinstance(error, EngineFailure):
         log.error("engine failed a request", error=type(error).__name__)
         return PlatformError("internal_error", "the engine failed while working on this request")
-    return PlatformError(error.code, error.message, param=error.param)
+    return PlatformError(error.code, error.message, param=error.param, retry_after_s=error.retry_after_s)
+
+
+def _outcome_of(error: EngineError) -> Outcome:
+    if isinstance(error, DeadlineExceeded):
+        return "deadline"
+    return "shed" if isinstance(error, Overloaded) else "server_error"
 
 
 async def to_its_end(work: Awaitable[T]) -> T:

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from lorikeet_engine.client import Delta, Generation
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.inference.answers import AnswerWriter, error_frame
+from lorikeet_platform.inference.answers import AnswerWriter, WholeText, error_frame
 from lorikeet_platform.inference.service import Call, InferenceService, to_its_end
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.web.errors import error_body
@@ -74,14 +74,16 @@ class GenerationResponse(Response):
             await self._fail(PlatformError("internal_error", "an internal error ended this answer"), send)
 
     async def _whole(self, send: Send) -> None:
-        pieces: list[str] = []
-        finish_reason = "stop"
+        n = self._call.generation.n
+        pieces: list[list[str]] = [[] for _ in range(n)]
+        reasons = ["stop"] * n
         async with self._service.run(self._call) as generation:
             async for delta in self._timed(generation):
-                pieces.append(delta.text)
-                finish_reason = delta.finish_reason or finish_reason
+                pieces[delta.index].append(delta.text)
+                reasons[delta.index] = delta.finish_reason or reasons[delta.index]
         # Sent only now: an answer that the caller has is an answer that is on record.
-        body = self._writer.whole("".join(pieces), finish_reason, generation.usage)
+        texts = [WholeText("".join(text), reason) for text, reason in zip(pieces, reasons, strict=True)]
+        body = self._writer.whole(texts, generation.usage)
         self.headers["content-length"] = str(len(body))
         await self._start(send)
         await send({"type": "http.response.body", "body": body})

@@ -109,6 +109,7 @@ def _ledger(snapshot: LedgerSnapshot, names: Names) -> Ledger:
         free=snapshot.free,
         shared=snapshot.shared,
         fragmentation=snapshot.fragmentation,
+        external_fragmentation=snapshot.external_fragmentation,
         by_tenant=[TenantBytes(tenant=names.slug(key), bytes=n) for key, n in sorted(snapshot.by_tenant.items())],
     )
 

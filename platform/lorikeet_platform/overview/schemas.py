@@ -25,13 +25,14 @@ class Ledger(BaseModel):
     in_flight: int
     cached: int
     free: int
-    shared: int = Field(description="part of it that more than one request uses")
-    fragmentation: int
+    shared: int = Field(description="part of used that several requests use at once")
+    fragmentation: int = Field(description="held inside allocations but not usable")
+    external_fragmentation: int = Field(description="free, but outside the largest free run")
     by_tenant: list[TenantBytes]
 
 
 class TenantQueue(BaseModel):
-    """What one tenant has waiting and running; every tenant that the engine has served lately."""
+    """What one tenant has waiting and running; tenants at work only."""
 
     tenant: str
     waiting: int

@@ -53,7 +53,13 @@ class GatewayMetrics:
             ["type"],
             registry=registry,
         )
+        self._cached_tokens = Counter(
+            "lorikeet_gateway_cached_tokens",
+            "The part of the settled prompt tokens that was found in the engine's prefix cache.",
+            registry=registry,
+        )
 
-    def count_tokens(self, *, prompt: int, completion: int) -> None:
+    def count_tokens(self, *, prompt: int, completion: int, cached: int) -> None:
         self._tokens.labels("prompt").inc(prompt)
         self._tokens.labels("completion").inc(completion)
+        self._cached_tokens.inc(cached)

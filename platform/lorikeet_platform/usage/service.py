@@ -29,6 +29,8 @@ class TokenCounts(Protocol):
     def prompt_tokens(self) -> int: ...
     @property
     def completion_tokens(self) -> int: ...
+    @property
+    def cached_tokens(self) -> int: ...
 
 
 class MeteredModel(Protocol):
@@ -63,6 +65,7 @@ class Ticket:
                 outcome=outcome,
                 prompt_tokens=usage.prompt_tokens,
                 completion_tokens=usage.completion_tokens,
+                cached_tokens=usage.cached_tokens,
                 settled_at=self._clock(),
             )
             .execution_options(synchronize_session=False)

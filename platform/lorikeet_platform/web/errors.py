@@ -53,9 +53,9 @@ def error_headers(error: PlatformError) -> dict[str, str]:
     kind, headers = error.kind, dict(error.headers)
     if kind.status in RETRIED_BY_CLIENTS or kind.status >= 500:
         headers["x-should-retry"] = "true" if kind.retryable else "false"
-    if kind.retry_after_s is not None:
-        headers["retry-after"] = str(kind.retry_after_s)
-        headers["retry-after-ms"] = str(kind.retry_after_s * 1000)
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(error.retry_after_s)
+        headers["retry-after-ms"] = str(error.retry_after_s * 1000)
     return headers
 
 

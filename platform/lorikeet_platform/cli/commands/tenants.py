@@ -16,13 +16,16 @@ app = typer.Typer(help="Create and list tenants.", no_args_is_help=True)
 def create(
     slug: Annotated[str, typer.Argument(help="Short name: 3 to 40 of a-z, 0-9 and '-'.")],
     name: Annotated[str | None, typer.Option("--name", help="Display name; the slug if left out.")] = None,
+    weight: Annotated[float, typer.Option("--weight", help="Share of the engine, relative to other tenants.")] = 1.0,
     admin_url: AdminUrl = DEFAULT_ADMIN_URL,
     as_json: AsJson = False,
 ) -> None:
     """Create a tenant."""
     from lorikeet_platform.cli.api import admin_api
 
-    body = {"slug": slug} | ({"display_name": name} if name is not None else {})
+    body: dict[str, object] = {"slug": slug, "weight": weight}
+    if name is not None:
+        body["display_name"] = name
     with admin_api(admin_url) as api:
         tenant = api.post("/admin/v1/tenants", body)
     if as_json:
@@ -42,7 +45,15 @@ def list_all(admin_url: AdminUrl = DEFAULT_ADMIN_URL, as_json: AsJson = False) -
         print_json(tenants)
         return
     rows = [
-        (t["slug"], t["display_name"], t["status"], t["adapters"], t["keys"], day_and_time(t["created_at"]))
+        (
+            t["slug"],
+            t["display_name"],
+            t["status"],
+            f"{t['weight']:g}",
+            t["adapters"],
+            t["keys"],
+            day_and_time(t["created_at"]),
+        )
         for t in tenants
     ]
-    print_table(("TENANT", "NAME", "STATUS", "ADAPTERS", "KEYS", "CREATED"), rows, empty="No tenants yet.")
+    print_table(("TENANT", "NAME", "STATUS", "WEIGHT", "ADAPTERS", "KEYS", "CREATED"), rows, empty="No tenants yet.")

@@ -1,0 +1,97 @@
+"""Reads an engine's figures off its loop: what the socket, the metrics and the overview show. Counts nothing itself."""
+
+from __future__ import annotations
+
+from lorikeet_engine.loop import EngineLoop
+from lorikeet_engine.protocol import (
+    AdapterResidency,
+    AdapterTraffic,
+    EngineStats,
+    PreemptionStats,
+    PrefixStats,
+    PrefixUse,
+    TenantLoad,
+    WorkDone,
+)
+
+
+def measure(loop: EngineLoop, *, now: float, uptime_s: float) -> EngineStats:
+    scheduler, totals, counters = loop.scheduler, loop.counters, loop.scheduler.counters
+    return EngineStats(
+        uptime_s=uptime_s,
+        running=scheduler.n_running,
+        waiting=scheduler.n_waiting,
+        swapped=scheduler.n_swapped,
+        seats=scheduler.n_seats,
+        tenants=[
+            TenantLoad(
+                tenant=load.tenant,
+                waiting=load.waiting,
+                running=load.running,
+                service=load.service,
+                weight=load.weight,
+            )
+            for load in scheduler.tenants()
+        ],
+        prompt_tokens_total=totals.prompt_tokens,
+        generated_tokens_total=totals.generated_tokens,
+        steps_total=totals.steps.total(),
+        steps_by_kind=dict(totals.steps),
+        step_seconds_by_kind=dict(totals.step_seconds),
+        tokens_per_second=loop.tokens_per_second(now),
+        kv=loop.kv.snapshot(),
+        arena=loop.residency.snapshot(),
+        host=loop.residency.host_snapshot(),
+        swap=loop.kv.swap_snapshot(),
+        prefix=_prefix(loop),
+        adapters=_adapters(loop),
+        adapter_traffic=AdapterTraffic(
+            loads=dict(loop.residency.loads),
+            evictions=dict(loop.residency.evictions),
+            stall_s=counters.adapter_stall_s,
+            longest_wait_s=counters.longest_adapter_wait_s,
+        ),
+        preemptions=PreemptionStats(
+            by_mode=dict(counters.preemptions),
+            recomputed_tokens=counters.recomputed_tokens,
+            swap_bytes=dict(counters.swap_bytes),
+        ),
+        refusals=dict(counters.refusals),
+        expired=counters.expired,
+        work=WorkDone(
+            flops=totals.work.flops,
+            lora_flops=totals.work.lora_flops,
+            read_bytes=totals.work.read_bytes,
+            write_bytes=totals.work.write_bytes,
+            lora_bytes=totals.work.lora_bytes,
+        ),
+        step_time_error=scheduler.timing.error,
+        ttft_error_s=counters.ttft_error_s,
+    )
+
+
+def _prefix(loop: EngineLoop) -> PrefixStats:
+    counters = loop.scheduler.counters
+    uses = [
+        PrefixUse(
+            tenant=tenant,
+            adapter=adapter,
+            queried_tokens=queried,
+            hit_tokens=counters.prefix_hits[tenant, adapter],
+        )
+        for (tenant, adapter), queried in counters.prefix_queries.items()
+    ]
+    return PrefixStats(
+        uses=uses,
+        misses={str(reason): count for reason, count in counters.misses.items()},
+        recomputed_hit_tokens=counters.recomputed_hits,
+    )
+
+
+def _adapters(loop: EngineLoop) -> list[AdapterResidency]:
+    return [
+        AdapterResidency(
+            tenant=key.tenant, digest=key.digest, state=state, bytes=n_bytes, requests=pins, waiting=waiting
+        )
+        for key, state, n_bytes, pins, waiting in loop.residency.overview()
+    ]
