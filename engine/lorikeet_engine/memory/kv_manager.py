@@ -14,18 +14,56 @@ is handed to nobody before `finish_copies`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
-from lorikeet_engine.memory.block_pool import BlockPool
-from lorikeet_engine.memory.block_table import NO_SLOT, BlockTable, SwapIn, SwappedTable
+from lorikeet_engine.memory.charged_blocks import ChargedBlocks
 from lorikeet_engine.memory.host_swap import HostSwap
-from lorikeet_engine.memory.ledger import MemoryState, Owner, PoolLedger
-from lorikeet_engine.memory.prefix_index import PrefixChain, PrefixHit, PrefixIndex
+from lorikeet_engine.memory.ledger import MemoryState, Owner
+from lorikeet_engine.memory.prefix_index import PrefixChain, PrefixHit
 
-FREE, CACHED, RESERVED = MemoryState.FREE, MemoryState.CACHED, MemoryState.RESERVED
-IN_FLIGHT, USED = MemoryState.IN_FLIGHT, MemoryState.USED
+
+NO_SLOT = -1
+
+
+@dataclass(slots=True)
+class BlockTable:
+    """The blocks of a running request in token order, and how many more it was promised.
+
+    `n_committed` leading blocks need no commit any more; `view` is what the plan is given, kept until blocks change.
+    """
+
+    owner: Owner
+    chain: PrefixChain
+    blocks: list[int] = field(default_factory=list)
+    n_promised: int = 0
+    n_tokens: int = 0
+    n_committed: int = 0
+    view: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class SwappedTable:
+    """A request without device blocks: `slots[i]` keeps its block i, `NO_SLOT` one to be found by its key again."""
+
+    owner: Owner
+    chain: PrefixChain
+    n_computed: int
+    slots: list[int]
+
+    def kept(self) -> list[int]:
+        """The host slots it comes back for."""
+        return [slot for slot in self.slots if slot != NO_SLOT]
+
+
+class SwapIn(NamedTuple):
+    """How far a request that came back is computed, and the copies (host slot, device block) that bring it there."""
+
+    n_computed: int
+    copies: tuple[tuple[int, int], ...]
 
 
 class KvManager:
@@ -42,26 +80,26 @@ class KvManager:
     ) -> None:
         self.block_size = block_size
         self.block_bytes = block_bytes
-        self._pool = BlockPool(n_blocks)
-        self.n_usable = self._pool.n_usable
-        self.ledger = PoolLedger("kv", self.n_usable * block_bytes)
-        self._index = PrefixIndex(self._pool, enabled=enable_prefix_caching)
+        self._blocks = ChargedBlocks(
+            n_blocks=n_blocks, block_bytes=block_bytes, enable_prefix_caching=enable_prefix_caching
+        )
+        self.n_usable = self._blocks.pool.n_usable
+        self.ledger = self._blocks.ledger
         self._host = HostSwap(n_slots=n_host_slots, slot_bytes=block_bytes)
         self.swap_ledger = self._host.ledger
         self._tables: dict[str, BlockTable] = {}
         self._swapped: dict[str, SwappedTable] = {}
-        self._n_promised = 0
         self._arriving: set[int] = set()  # blocks that a planned copy is going to fill
 
     @property
     def n_available(self) -> int:
         """Blocks that a promise or growth can take now: free ones that are not promised, and evictable cached ones."""
-        return len(self._pool.clean) - self._n_promised + len(self._pool.lru)
+        return self._blocks.n_available
 
     @property
     def n_in_flight(self) -> int:
         """Blocks that come back when the planned copies are done."""
-        return len(self._pool.departing)
+        return len(self._blocks.pool.departing)
 
     def blocks_for(self, n_tokens: int) -> int:
         return -(-n_tokens // self.block_size)
@@ -72,15 +110,15 @@ class KvManager:
 
     def lookup(self, chain: PrefixChain, n_tokens: int) -> PrefixHit:
         """The blocks that a request of `n_tokens` tokens need not compute; at least its last token is left."""
-        return self._index.lookup(chain, n_tokens)
+        return self._blocks.index.lookup(chain, n_tokens)
 
     def in_progress(self, chain: PrefixChain, n_hit: int) -> str | None:
         """The request that is computing the first block after `n_hit` right now."""
-        return self._index.computing(chain, n_hit)
+        return self._blocks.index.computing(chain, n_hit)
 
     def n_needed(self, n_tokens: int, hit: PrefixHit) -> int:
         """How many of the available blocks `admit` will take; a hit that nobody holds is one of them."""
-        return self.blocks_for(n_tokens) - self._n_beyond_available(hit.blocks)
+        return self.blocks_for(n_tokens) - self._blocks.n_beyond_available(hit.blocks)
 
     def admit(self, request_id: str, owner: Owner, n_tokens: int, chain: PrefixChain, hit: PrefixHit) -> None:
         """Share the blocks of the hit and promise the rest of `n_tokens`; the caller has asked `n_needed`.
@@ -90,18 +128,18 @@ class KvManager:
         """
         if request_id in self._tables or request_id in self._swapped:
             raise ValueError(f"request {request_id} holds a block table already")
-        key_of, owner_of = self._pool.key_of, self._pool.owner_of
+        key_of, owner_of = self._blocks.pool.key_of, self._blocks.pool.owner_of
         for block, key in zip(hit.blocks, chain.keys, strict=False):
             if key_of[block] != key or owner_of[block] != owner:
                 raise ValueError(f"block {block} does not hold what request {request_id} found in it")
         if self.n_needed(n_tokens, hit) > self.n_available:
             raise ValueError(f"request {request_id} needs more blocks than are available")
-        self._share(hit.blocks, owner)
-        table = BlockTable(owner, chain, 0, list(hit.blocks), n_committed=len(hit.blocks), view=hit.blocks)
+        self._blocks.share(hit.blocks, owner)
+        table = BlockTable(owner, chain, list(hit.blocks), n_committed=len(hit.blocks))
         table.n_tokens = len(hit.blocks) * self.block_size
         self._promise(table, n_tokens)
         self._tables[request_id] = table
-        self._index.start_computing(request_id, chain, len(hit.blocks))
+        self._blocks.index.start_computing(request_id, chain, len(hit.blocks))
 
     def grow(self, request_id: str, n_tokens: int) -> tuple[int, ...] | None:
         """Make the table cover `n_tokens` tokens and return it: out of the promise, then free, then cached blocks.
@@ -119,7 +157,7 @@ class KvManager:
     def commit(self, request_id: str, n_computed: int, tokens: Sequence[int]) -> None:
         """Let others find the blocks that `n_computed` computed tokens fill; `tokens` are the request's, from 0."""
         table = self._tables[request_id]
-        index, chain, first = self._index, table.chain, table.n_committed
+        index, chain, first = self._blocks.index, table.chain, table.n_committed
         n_full = n_computed // self.block_size
         if not index.enabled or n_full <= first:
             return
@@ -169,14 +207,13 @@ class KvManager:
         if n_tail and parent.blocks[n_full] in self._arriving:
             return None
         shared = parent.blocks[:n_full]
-        self._share(shared, owner)
-        child = BlockTable(owner, parent.chain.branch(n_full), 0, shared, n_tokens=n_tokens_shared)
+        self._blocks.share(shared, owner)
+        child = BlockTable(owner, parent.chain.branch(n_full), shared, n_tokens=n_tokens_shared)
         child.n_committed = min(parent.n_committed, n_full)
         copies: tuple[tuple[int, int], ...] = ()
         if n_tail:
-            copies = ((parent.blocks[n_full], self._take_for_copy(owner, shared)),)
-            self._pool.copying.add(copies[0][0])
-        child.view = tuple(shared)
+            copies = ((parent.blocks[n_full], self._take_for_copy(child)),)
+            self._blocks.pool.copying.add(copies[0][0])
         self._promise(child, n_tokens)
         self._tables[child_id] = child
         return copies
@@ -191,7 +228,7 @@ class KvManager:
         blocks = table.blocks[: self.blocks_for(n_computed)]
         if not self._arriving.isdisjoint(blocks):
             return None
-        refs, key_of = self._pool.refs, self._pool.key_of
+        refs, key_of = self._blocks.pool.refs, self._blocks.pool.key_of
         positions = [i for i, block in enumerate(blocks) if refs[block] == 1 or key_of[block] is None]
         taken = self._host.take(len(positions), table.owner)
         if taken is None:
@@ -200,7 +237,7 @@ class KvManager:
         for position, slot in zip(positions, taken, strict=True):
             slots[position] = slot
         copies = tuple((blocks[position], slots[position]) for position in positions)
-        self._pool.copying.update(block for block, _ in copies)
+        self._blocks.pool.copying.update(block for block, _ in copies)
         self._swapped[request_id] = SwappedTable(table.owner, table.chain, n_computed, slots)
         del self._tables[request_id]
         self._let_go(request_id, table)
@@ -210,7 +247,7 @@ class KvManager:
         """How many of the available blocks `swap_in` will take."""
         sources = self._sources_of(self._swapped[request_id])
         found = [block for block, _ in sources if block is not None]
-        return self.blocks_for(n_tokens) - self._n_beyond_available(found)
+        return self.blocks_for(n_tokens) - self._blocks.n_beyond_available(found)
 
     def swap_in(self, request_id: str, n_tokens: int) -> SwapIn | None:
         """Bring a swapped request back and promise it blocks for `n_tokens`.
@@ -224,50 +261,43 @@ class KvManager:
         if self._host.is_filling(kept) or self.n_needed_to_return(request_id, n_tokens) > self.n_available:
             return None
         sources = self._sources_of(swapped)
-        self._share([block for block, _ in sources if block is not None], swapped.owner)
-        table = BlockTable(swapped.owner, swapped.chain, 0)
+        self._blocks.share([block for block, _ in sources if block is not None], swapped.owner)
+        table = BlockTable(swapped.owner, swapped.chain)
         copies = []
         for block, slot in sources:
             if block is not None:
                 table.blocks.append(block)
             else:
-                copies.append((slot, self._take_for_copy(swapped.owner, table.blocks)))
+                copies.append((slot, self._take_for_copy(table)))
         self._host.drain([slot for slot, _ in copies])
         self._host.drop(sorted(set(kept) - {slot for slot, _ in copies}))
         n_computed = min(swapped.n_computed, len(sources) * self.block_size)
-        table.n_tokens, table.view = n_computed, tuple(table.blocks)
+        table.n_tokens = n_computed
         self._promise(table, n_tokens)
         del self._swapped[request_id]
         self._tables[request_id] = table
-        self._index.start_computing(request_id, table.chain, len(sources))
+        self._blocks.index.start_computing(request_id, table.chain, len(sources))
         return SwapIn(n_computed, tuple(copies))
 
     def finish_copies(self) -> None:
         """The step that carried out all planned copies is done."""
-        pool = self._pool
-        if not pool.copying:
-            return
-        self._arriving.clear()
-        self._host.settle()
-        for block, is_cached in pool.settle():
-            self._move(1, pool.owner_of[block], IN_FLIGHT, CACHED if is_cached else FREE)
+        if self._blocks.pool.copying:
+            self._arriving.clear()
+            self._host.settle()
+            self._blocks.settle()
 
     def purge(self, adapter: AdapterKey) -> int:
         """Nothing of a retired adapter is found any more; returns how many cached blocks came free."""
-        owner, n_freed = Owner(adapter.tenant, adapter.digest), 0
-        for block in self._index.forget_owner(owner):
-            if block in self._pool.lru:
-                self._pool.clean_up(block)
-                n_freed += 1
-        self._move(n_freed, owner, CACHED, FREE)
-        return n_freed
+        return self._blocks.purge(Owner(adapter.tenant, adapter.digest))
 
     def cool(self, adapter: AdapterKey) -> None:
-        """The adapter left the device: its cached blocks are the first to be evicted, leaves before their parents."""
-        lru = self._pool.lru
-        for block in self._index.blocks_of(Owner(adapter.tenant, adapter.digest)):
-            if block in lru:
-                lru.move_to_end(block, last=False)
+        """The adapter left the device: what is cached for it is the first to be evicted."""
+        self._blocks.cool(Owner(adapter.tenant, adapter.digest))
+
+    def n_exclusive(self, request_id: str) -> int:
+        """Blocks that nobody but this request holds: what its preemption would free."""
+        refs = self._blocks.pool.refs
+        return sum(1 for block in self._tables[request_id].blocks if refs[block] == 1)
 
     def block_tables(self) -> dict[str, tuple[int, ...]]:
         """The tables of the running requests as they are."""
@@ -277,7 +307,8 @@ class KvManager:
         """The ledger; fragmentation is what the last blocks hold beyond their tokens (at most block - 1 a request)."""
         empty = sum(len(table.blocks) * self.block_size - table.n_tokens for table in self._tables.values())
         return self.ledger.snapshot(
-            fragmentation=empty * self.block_bytes // self.block_size, shared=self._pool.n_shared * self.block_bytes
+            fragmentation=empty * self.block_bytes // self.block_size,
+            shared=self._blocks.pool.n_shared * self.block_bytes,
         )
 
     def swap_snapshot(self) -> LedgerSnapshot:
@@ -285,105 +316,54 @@ class KvManager:
         return self.swap_ledger.snapshot()
 
     def recount(self) -> dict[MemoryState, int]:
-        """Bytes by state, counted from the tables and the pool and not from the ledger."""
-        pool = self._pool
-        promised = sum(table.n_promised for table in self._tables.values())
-        held = {block for table in self._tables.values() for block in table.blocks}
-        blocks = {
-            FREE: len(pool.clean) - promised,
-            CACHED: len(pool.lru),
-            RESERVED: promised,
-            IN_FLIGHT: len(pool.departing),
-            USED: len(held),
-        }
-        return {state: n * self.block_bytes for state, n in blocks.items()}
+        """Bytes of the pool by state, counted from blocks and promises and not from the ledger."""
+        return self._blocks.recount()
 
     def audit(self) -> None:
         """Raise AssertionError unless every invariant of the pool, the index, the host slots and the ledgers holds."""
-        pool = self._pool
-        self.ledger.audit()
-        pool.audit(self.block_tables().values())
-        self._index.audit(set(self._tables))
-        self._host.audit([slot for swapped in self._swapped.values() for slot in swapped.kept()])
-        counted = self.recount()
-        assert counted == {state: self.ledger[state] for state in MemoryState}, "the ledger is not what the pool holds"
-        assert self._host.recount() == {state: self.swap_ledger[state] for state in MemoryState}
-        assert counted[FREE] >= 0, "more is promised than clean blocks are there"
-        held = Counter({pool.owner_of[b]: 0 for b in pool.lru})
+        promised: Counter[Owner] = Counter()
         for table in self._tables.values():
-            held[table.owner] += table.n_promised
-            assert all(pool.owner_of[block] == table.owner for block in table.blocks), "a block of another owner"
-        places = {block for table in self._tables.values() for block in table.blocks}.union(pool.lru, pool.departing)
-        held.update(pool.owner_of[block] for block in places)
-        in_bytes = {owner: n * self.block_bytes for owner, n in held.items() if n}
-        assert in_bytes == self.ledger.held_by_owner(), "owners are charged for what they do not hold"
+            promised[table.owner] += table.n_promised
+            assert all(self._blocks.pool.owner_of[block] == table.owner for block in table.blocks), "another's block"
+            assert table.view == tuple(table.blocks)
+        self._blocks.audit([table.blocks for table in self._tables.values()], promised, set(self._tables))
+        self._host.audit([slot for swapped in self._swapped.values() for slot in swapped.kept()])
 
     def _let_go(self, request_id: str, table: BlockTable) -> None:
         """Give back the blocks and the promise of a table that is no more."""
-        gone = self._pool.give_back(table.blocks)
-        self._move(gone.n_clean, table.owner, USED, FREE)
-        self._move(gone.n_cached, table.owner, USED, CACHED)
-        self._move(gone.n_departing, table.owner, USED, IN_FLIGHT)
-        self._move(table.n_promised, table.owner, RESERVED, FREE)
-        self._n_promised -= table.n_promised
-        self._index.stop_computing(request_id, table.chain, table.n_committed)
+        self._blocks.give_back(table.blocks, table.owner)
+        self._blocks.unpromise(table.n_promised, table.owner)
+        self._blocks.index.stop_computing(request_id, table.chain, table.n_committed)
 
     def _extend(self, table: BlockTable, n: int) -> bool:
         """Append `n` blocks to a table, out of its promise first; False when there are not so many."""
-        n_kept = n if n < table.n_promised else table.n_promised
-        n_more = n - n_kept
-        if n_more:
-            if n_more > self.n_available:
-                return False
-            self._make_clean(n_more)
-            self._move(n_more, table.owner, FREE, USED)
+        blocks, n_kept = self._blocks, min(n, table.n_promised)
+        if n - n_kept > blocks.n_available:
+            return False
         if n_kept:
             table.n_promised -= n_kept
-            self._n_promised -= n_kept
-            self._move(n_kept, table.owner, RESERVED, USED)
-        table.blocks += self._pool.take(n, table.owner)
+            table.blocks += blocks.take_promised(n_kept, table.owner)
+        if n_kept < n:
+            table.blocks += blocks.take(n - n_kept, table.owner)
         table.view = tuple(table.blocks)
         return True
 
     def _promise(self, table: BlockTable, n_tokens: int) -> None:
-        """Set clean blocks aside until the table can cover `n_tokens`; the caller has made sure of the room."""
-        n = self.blocks_for(n_tokens) - len(table.blocks)
-        self._make_clean(n)
-        self._move(n, table.owner, FREE, RESERVED)
-        table.n_promised = n
-        self._n_promised += n
+        """Set blocks aside until the table can cover `n_tokens`; the caller has made sure of the room."""
+        table.view = tuple(table.blocks)
+        table.n_promised = self.blocks_for(n_tokens) - len(table.blocks)
+        self._blocks.promise(table.n_promised, table.owner)
 
-    def _take_for_copy(self, owner: Owner, blocks: list[int]) -> int:
+    def _take_for_copy(self, table: BlockTable) -> int:
         """Append a block that a planned copy is going to fill."""
-        self._make_clean(1)
-        self._move(1, owner, FREE, USED)
-        blocks += self._pool.take(1, owner)
-        self._arriving.add(blocks[-1])
-        self._pool.copying.add(blocks[-1])
-        return blocks[-1]
-
-    def _make_clean(self, n: int) -> None:
-        """Evict cached blocks, oldest first, until `n` clean ones are there that nobody was promised."""
-        pool = self._pool
-        for _ in range(n - len(pool.clean) + self._n_promised):
-            block = next(iter(pool.lru))
-            self._index.forget(block)
-            pool.clean_up(block)
-            self._move(1, pool.owner_of[block], CACHED, FREE)
-
-    def _share(self, blocks: Iterable[int], owner: Owner) -> None:
-        taken = self._pool.share(blocks)
-        self._move(taken.n_cached, owner, CACHED, USED)
-        self._move(taken.n_departing, owner, IN_FLIGHT, USED)
-
-    def _n_beyond_available(self, blocks: Iterable[int]) -> int:
-        """How many of the blocks are not counted as available: held, or part of a copy that runs."""
-        refs, departing = self._pool.refs, self._pool.departing
-        return sum(1 for block in blocks if refs[block] or block in departing)
+        table.blocks += self._blocks.take(1, table.owner)
+        self._arriving.add(table.blocks[-1])
+        self._blocks.pool.copying.add(table.blocks[-1])
+        return table.blocks[-1]
 
     def _sources_of(self, swapped: SwappedTable) -> list[tuple[int | None, int]]:
         """(block found by its key or None, host slot) of each leading block that is still somewhere."""
-        find = self._index.by_key.get
+        find = self._blocks.index.by_key.get
         keys = swapped.chain.keys[: swapped.n_computed // self.block_size]
         sources: list[tuple[int | None, int]] = []
         for position, slot in enumerate(swapped.slots):
@@ -392,7 +372,3 @@ class KvManager:
                 break
             sources.append((block, slot))
         return sources
-
-    def _move(self, n_blocks: int, owner: Owner, source: MemoryState, target: MemoryState) -> None:
-        if n_blocks:
-            self.ledger.move(n_blocks * self.block_bytes, owner, source=source, target=target)

@@ -79,11 +79,12 @@ class PrefixChain:
     tenant, so the process's own fast hash is good enough for them.
     """
 
-    __slots__ = ("_pack", "block_size", "fingerprints", "keys", "root")
+    __slots__ = ("_pack", "block_size", "fingerprints", "keys", "n_tokens", "root")
 
     def __init__(self, root: bytes, block_size: int) -> None:
         self.root = root
         self.block_size = block_size
+        self.n_tokens = 0
         self.keys: list[bytes] = []
         self.fingerprints: list[int] = []
         self._pack = Struct(f"<{block_size}i").pack
@@ -91,6 +92,7 @@ class PrefixChain:
     def extend(self, tokens: Sequence[int], n_tokens: int) -> None:
         """Hash the full blocks of `tokens[:n_tokens]` that are not hashed yet."""
         keys, size = self.keys, self.block_size
+        self.n_tokens = max(self.n_tokens, n_tokens)
         n_full = n_tokens // size
         if n_full <= len(keys):
             return
@@ -108,6 +110,7 @@ class PrefixChain:
         """A chain of its own that starts with the first `n_blocks` keys of this one."""
         chain = PrefixChain(self.root, self.block_size)
         chain.keys = self.keys[:n_blocks]
+        chain.n_tokens = len(chain.keys) * self.block_size
         chain.fingerprints = self.fingerprints[:n_blocks]
         return chain
 
@@ -189,8 +192,10 @@ class PrefixIndex:
                 del computing[key]
 
     def computing(self, chain: PrefixChain, position: int) -> str | None:
-        """The request that is computing the block at `position` of the chain."""
-        return self._computing.get(chain.keys[position]) if position < len(chain.keys) else None
+        """The request that is computing the block at `position` of the chain; None for the block of its last token."""
+        if position >= (chain.n_tokens - 1) // chain.block_size:
+            return None
+        return self._computing.get(chain.keys[position])
 
     def audit(self, running: set[str]) -> None:
         """Raise AssertionError unless the invariant holds; `running` are the requests that may compute something."""
