@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import typer
 
-from lorikeet_platform.cli.commands import adapters, chat, keys, maintenance, servers, tenants
+from lorikeet_platform.cli.commands import adapters, chat, keys, maintenance, servers, simulate, tenants
 from lorikeet_platform.cli.console import CommandFailed, say
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
 app.add_typer(adapters.app, name="adapters")
 app.command()(chat.chat)
+app.command()(simulate.simulate)
 
 
 def main() -> NoReturn:

@@ -1,0 +1,104 @@
+"""Builds the world that a workload describes: pools sized as on its device, and the real deciding side over them."""
+
+from __future__ import annotations
+
+from lorikeet_engine.cost import DeviceProfile, ModelCost, kv_block_bytes
+from lorikeet_engine.loop import EngineLoop
+from lorikeet_engine.memory.adapter_residency import AdapterResidency
+from lorikeet_engine.memory.kv_manager import KvManager
+from lorikeet_engine.model_spec import ModelSpec
+from lorikeet_engine.scheduling.limits import SchedulerLimits
+from lorikeet_engine.scheduling.request import NEVER
+from lorikeet_engine.scheduling.scheduler import Scheduler
+from lorikeet_engine.simulation.report.recorder import Recorder
+from lorikeet_engine.simulation.roofline_runner import RooflineRunner
+from lorikeet_engine.simulation.shipped import load_device, load_model
+from lorikeet_engine.simulation.virtual_disk import VirtualClock, VirtualDisk
+from lorikeet_engine.simulation.workload.adapter_catalogue import ITEMSIZE, AdapterCatalogue
+from lorikeet_engine.simulation.workload.arrival import N_WORDS, Traffic
+from lorikeet_engine.simulation.workload.description import EngineKnobs, Workload
+from lorikeet_engine.simulation.workload.recorded_traffic import RecordedTraffic
+from lorikeet_engine.simulation.workload.strict_records import DescriptionError
+from lorikeet_engine.simulation.workload.tenant_traffic import TenantTraffic
+from lorikeet_engine.simulation.world import World
+
+ACTIVATION_BYTES_PER_TOKEN = 8  # of hidden and intermediate width, over the tensors that live at once
+
+
+def build_world(workload: Workload) -> World:
+    """Everything that one simulation needs, at time 0.
+
+    Raises:
+        DescriptionError: a device, model or trace that is not there, or a model that does not fit its device.
+    """
+    spec, profile = load_model(workload.model), load_device(workload.device)
+    cost = ModelCost.of(spec, itemsize=ITEMSIZE)
+    knobs = workload.engine
+    catalogue = AdapterCatalogue(spec)
+    traffic: Traffic
+    traffic = RecordedTraffic(workload, catalogue) if workload.trace else TenantTraffic(workload, catalogue)
+    block_bytes = kv_block_bytes(spec, block_size=knobs.block_size, itemsize=ITEMSIZE)
+    clock = VirtualClock()
+    disk = VirtualDisk(clock, catalogue.n_grains, catalogue.grain_bytes, profile.disk_bandwidth)
+    runner = RooflineRunner(
+        cost=cost,
+        profile=profile,
+        adapter_grains=catalogue.n_grains,
+        grain_bytes=catalogue.grain_bytes,
+        block_bytes=block_bytes,
+        eos=N_WORDS,
+    )
+    kv = KvManager(
+        n_blocks=kv_bytes(knobs, spec, cost, profile) // block_bytes + 1,  # one block is never handed out
+        block_size=knobs.block_size,
+        block_bytes=block_bytes,
+        n_host_slots=knobs.swap_space // block_bytes,
+        enable_prefix_caching=knobs.enable_prefix_caching,
+    )
+    residency = AdapterResidency(
+        n_grains=knobs.adapter_pool_bytes // catalogue.grain_bytes,
+        grain_bytes=catalogue.grain_bytes,
+        host_bytes=knobs.host_adapter_cache_bytes,
+        max_loading=knobs.max_adapters_per_step,
+        policy=knobs.adapter_eviction,
+        place_seconds_per_byte=1 / profile.host_bandwidth,
+        load_seconds_per_byte=1 / profile.disk_bandwidth,
+    )
+    scheduler = Scheduler(_limits(knobs, spec), kv, residency, cost=cost, profile=profile, itemsize=ITEMSIZE)
+    loop = EngineLoop(scheduler=scheduler, kv=kv, residency=residency, loader=disk, runner=runner)
+    return World(loop=loop, runner=runner, disk=disk, clock=clock, traffic=traffic, recorder=Recorder(workload.slo))
+
+
+def kv_bytes(knobs: EngineKnobs, spec: ModelSpec, cost: ModelCost, profile: DeviceProfile) -> int:
+    """The KV pool: as asked, or what weights, arena and activations leave of the device."""
+    if knobs.kv_cache_bytes:
+        return knobs.kv_cache_bytes
+    weights = cost.weights_bytes + (0 if spec.tied_embeddings else spec.vocab * spec.hidden * ITEMSIZE)
+    width = spec.hidden + spec.intermediate
+    activations = ACTIVATION_BYTES_PER_TOKEN * width * knobs.max_num_batched_tokens
+    left = int(profile.memory_bytes * knobs.gpu_memory_utilization) - weights - knobs.adapter_pool_bytes - activations
+    if left < kv_block_bytes(spec, block_size=knobs.block_size, itemsize=ITEMSIZE):
+        raise DescriptionError(f"weights and arena leave no memory of {profile.name} for a KV pool")
+    return left
+
+
+def _limits(knobs: EngineKnobs, spec: ModelSpec) -> SchedulerLimits:
+    return SchedulerLimits(
+        max_model_len=knobs.max_model_len,
+        max_num_seqs=knobs.max_num_seqs,
+        max_num_batched_tokens=knobs.max_num_batched_tokens,
+        max_adapters_per_step=knobs.max_adapters_per_step,
+        max_queued_requests=knobs.max_queued_requests,
+        max_queued_tokens=knobs.max_queued_tokens,
+        eos_token_ids=frozenset({N_WORDS}),
+        vocab=spec.vocab,
+        cache_root=(spec.architecture, "simulated"),
+        enable_chunked_prefill=knobs.enable_chunked_prefill,
+        preemption=knobs.preemption,
+        ttft_deadline_s=knobs.ttft_deadline or NEVER,
+        tenant_queue_share=knobs.tenant_queue_share,
+        tenant_seat_share=knobs.tenant_seat_share,
+        tenant_kv_share=knobs.tenant_kv_share,
+        tenant_arena_share=knobs.tenant_arena_share,
+        locality_quantum=float(knobs.max_num_batched_tokens) if knobs.adapter_affinity else 0.0,
+    )

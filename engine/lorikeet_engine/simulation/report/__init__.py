@@ -1,0 +1,1 @@
+"""What a simulation showed: recorded while it runs, summed up at its end, drawn on a page."""

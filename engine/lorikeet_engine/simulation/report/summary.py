@@ -1,0 +1,223 @@
+"""The report of a simulation as plain values, ready for JSON.
+
+Refused and expired requests count against goodput: shedding load must not look like serving it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from lorikeet_engine.cost import StepWork, attainment, goodput, intensity, jain_index, mbu, mfu, ridge
+from lorikeet_engine.simulation.report.recorder import Recorder, TenantRecord
+from lorikeet_engine.simulation.report.samples import Gaps, distribution, gap_distribution, mean, percentile
+from lorikeet_engine.simulation.roofline_runner import PhaseWork, RooflineRunner
+from lorikeet_engine.simulation.workload.description import Workload
+from lorikeet_engine.simulation.world import World
+
+Values = dict[str, Any]
+OUTPUT_PRICE = 2  # an output token weighs as much as so many prompt tokens, in the share that a tenant received
+
+
+def summarise(workload: Workload, world: World) -> Values:
+    """Everything that the run showed; times in seconds, sizes in bytes."""
+    recorder, seconds = world.recorder, max(world.clock.now, 1e-9)
+    tenants = sorted(recorder.tenants.values(), key=lambda record: record.tenant)
+    return {
+        "workload": workload.name,
+        "model": workload.model,
+        "device": workload.device,
+        "seed": workload.seed,
+        "virtual_seconds": world.clock.now,
+        "steps": world.n_steps,
+        "requests": _requests(tenants, len(recorder.open)),
+        "latency": _latency(tenants),
+        "ttft_prediction": _prediction(recorder),
+        "goodput": _goodput(tenants, seconds),
+        "throughput": _throughput(tenants, world.runner, seconds),
+        "fairness": {"jain_index": jain_index([_service(record) for record in tenants])},
+        "kv": _kv(world),
+        "prefix_cache": _prefix_cache(world),
+        "adapters": _adapters(world),
+        "preemptions": _preemptions(world),
+        "refusals": dict(recorder.refusals),
+        "failures": dict(recorder.failures),
+        "phases": _phases(world),
+        "tenants": [_tenant(record, seconds) for record in tenants],
+        "timeline": [asdict(sample) for sample in recorder.samples],
+    }
+
+
+def _requests(records: Sequence[TenantRecord], n_open: int) -> Values:
+    return {
+        "submitted": sum(r.submitted for r in records),
+        "completed": sum(r.met + r.missed for r in records),
+        "refused": sum(r.refused for r in records),
+        "expired": sum(r.expired for r in records),
+        "aborted": sum(r.aborted for r in records),
+        "failed": sum(r.failed for r in records),
+        "open": n_open,
+    }
+
+
+def _joined(parts: Iterable[array[float]]) -> list[float]:
+    return [value for part in parts for value in part]
+
+
+def _latency(records: Sequence[TenantRecord]) -> Values:
+    return {
+        "ttft": distribution(_joined(r.ttft for r in records)),
+        "queue": distribution(_joined(r.queue for r in records)),
+        "itl": gap_distribution(Gaps().merge(r.gaps for r in records)),
+        "tpot": distribution(_joined(r.tpot for r in records)),
+        "e2e": distribution(_joined(r.e2e for r in records)),
+    }
+
+
+def _prediction(recorder: Recorder) -> Values:
+    """How far the predicted time to the first token was off, for requests that got one."""
+    errors = [predicted - actual for predicted, actual in zip(recorder.predicted, recorder.actual, strict=True)]
+    absolute = sorted(abs(error) for error in errors)
+    actual = mean(recorder.actual)
+    return {
+        "requests": len(errors),
+        "mean_actual": actual,
+        "mean_predicted": mean(recorder.predicted),
+        "mean_error": mean(errors),
+        "mean_absolute_error": mean(absolute),
+        "p50_absolute_error": percentile(absolute, 0.5),
+        "p90_absolute_error": percentile(absolute, 0.9),
+        "p99_absolute_error": percentile(absolute, 0.99),
+        "relative_error": mean(absolute) / actual if actual else 0.0,
+    }
+
+
+def _goodput(records: Sequence[TenantRecord], seconds: float) -> Values:
+    met, missed = sum(r.met for r in records), sum(r.missed for r in records)
+    refused, expired = sum(r.refused for r in records), sum(r.expired for r in records)
+    return {
+        "requests_per_s": goodput(met, seconds),
+        "output_tokens_per_s": goodput(sum(r.good_tokens for r in records), seconds),
+        "met": met,
+        "missed": missed,
+        "refused": refused,
+        "expired": expired,
+        "attainment": attainment(met=met, missed=missed, rejected=refused, expired=expired),
+    }
+
+
+def _throughput(records: Sequence[TenantRecord], runner: RooflineRunner, seconds: float) -> Values:
+    computed = sum(kind.n_tokens for kind in runner.by_kind.values())
+    output = sum(r.output_tokens for r in records)
+    return {
+        "output_tokens_per_s": output / seconds,
+        "computed_tokens_per_s": computed / seconds,
+        "prompt_tokens_per_s": sum(r.prompt_tokens for r in records) / seconds,
+        "iterations_per_s": sum(kind.n_steps for kind in runner.by_kind.values()) / seconds,
+    }
+
+
+def _service(record: TenantRecord) -> float:
+    computed = record.prompt_tokens - record.cached_tokens + OUTPUT_PRICE * record.output_tokens
+    return computed / record.weight
+
+
+def _kv(world: World) -> Values:
+    kv, samples = world.loop.kv, world.recorder.samples
+    return {
+        "capacity_bytes": kv.ledger.capacity,
+        "capacity_tokens": kv.ledger.capacity // kv.block_bytes * kv.block_size,
+        "block_tokens": kv.block_size,
+        "peak_used_share": world.recorder.kv_peak,
+        "mean_used_share": mean([sample.kv_used for sample in samples]),
+    }
+
+
+def _prefix_cache(world: World) -> Values:
+    counters = world.loop.scheduler.counters
+    queried, hit = counters.prefix_queries.total(), counters.prefix_hits.total()
+    return {
+        "queried_tokens": queried,
+        "hit_tokens": hit,
+        "hit_rate": hit / queried if queried else 0.0,
+        "misses": {str(reason): n for reason, n in counters.misses.items()},
+        "recomputed_hit_tokens": counters.recomputed_hits,
+    }
+
+
+def _adapters(world: World) -> Values:
+    """A hit is an admitted request whose adapter had its place in the arena already."""
+    counters, residency, runner = world.loop.scheduler.counters, world.loop.residency, world.runner
+    asked = world.recorder.n_with_adapter
+    return {
+        "requests": asked,
+        "placements": runner.n_placements,
+        "hit_rate": 1 - runner.n_placements / asked if asked else 0.0,
+        "loads": {str(tier): n for tier, n in residency.loads.items()},
+        "evictions": {str(reason): n for reason, n in residency.evictions.items()},
+        "loaded_bytes": world.disk.n_bytes,
+        "placement_seconds": runner.placement_s,
+        "stall_seconds": counters.adapter_stall_s,
+        "longest_wait": counters.longest_adapter_wait_s,
+    }
+
+
+def _preemptions(world: World) -> Values:
+    counters = world.loop.scheduler.counters
+    return {
+        "by_mode": {str(mode): n for mode, n in counters.preemptions.items()},
+        "recomputed_tokens": counters.recomputed_tokens,
+        "swap_bytes": dict(counters.swap_bytes),
+    }
+
+
+def _phases(world: World) -> Values:
+    """Utilisation of each kind of step and of the whole run; what was computed again is in HFU and not in MFU."""
+    runner = world.runner
+    values = {name: _phase(kind, runner) for name, kind in runner.by_kind.items() if kind.n_steps}
+    kinds = runner.by_kind.values()
+    work = sum((kind.work for kind in kinds), StepWork())
+    again = 2 * runner.cost.layer_params * world.loop.scheduler.counters.recomputed_tokens
+    seconds = max(world.clock.now, 1e-9)
+    values["all"] = {
+        "steps": sum(kind.n_steps for kind in kinds),
+        "busy_seconds": sum(kind.seconds for kind in kinds),
+        "flops_per_s": (work.flops - again) / seconds,
+        "read_bytes_per_s": work.read_bytes / seconds,
+        "mfu": (work.flops - again) / seconds / runner.profile.peak_flops,
+        "hfu": mfu(work, seconds, runner.profile),
+        "mbu": mbu(work, seconds, runner.profile),
+        "lora_share_of_reads": work.lora_bytes / work.read_bytes if work.read_bytes else 0.0,
+    }
+    values["ridge"] = ridge(runner.profile)
+    return values
+
+
+def _phase(kind: PhaseWork, runner: RooflineRunner) -> Values:
+    seconds = max(kind.seconds, 1e-9)
+    return {
+        "steps": kind.n_steps,
+        "seconds": kind.seconds,
+        "tokens": kind.n_tokens,
+        "flops_per_s": kind.work.flops / seconds,
+        "read_bytes_per_s": kind.work.read_bytes / seconds,
+        "mfu": mfu(kind.work, seconds, runner.profile),
+        "mbu": mbu(kind.work, seconds, runner.profile),
+        "intensity": intensity(kind.work) if kind.work.read_bytes else 0.0,
+    }
+
+
+def _tenant(record: TenantRecord, seconds: float) -> Values:
+    return {
+        "tenant": record.tenant,
+        "weight": record.weight,
+        "requests": _requests([record], 0) | {"met": record.met, "missed": record.missed},
+        "latency": _latency([record]),
+        "goodput": _goodput([record], seconds),
+        "prompt_tokens": record.prompt_tokens,
+        "cached_tokens": record.cached_tokens,
+        "output_tokens": record.output_tokens,
+        "service": _service(record),
+    }

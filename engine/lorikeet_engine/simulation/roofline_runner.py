@@ -1,0 +1,138 @@
+"""A device that is arithmetic: a step takes as long as its bytes, FLOPs and copies do on the device's profile.
+
+Nothing is computed. Tokens are arbitrary, and an answer ends where the workload says that it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lorikeet_engine.cost import (
+    DeviceProfile,
+    ModelCost,
+    StepShape,
+    StepWork,
+    load_seconds,
+    lora_row_flops,
+    roofline_seconds,
+    step_work,
+)
+from lorikeet_engine.identity import AdapterKey
+from lorikeet_engine.scheduling.plan import Phase, StepPlan, StepResult
+from lorikeet_engine.simulation.virtual_disk import VirtualImage
+from lorikeet_engine.simulation.workload.arrival import N_WORDS
+
+DECODE = Phase.DECODE
+ANY_TOKEN = N_WORDS - 1  # a mask: every position gives some word
+
+
+@dataclass(slots=True)
+class PhaseWork:
+    """What all steps of one kind did, and how long they took."""
+
+    n_steps: int = 0
+    n_tokens: int = 0
+    seconds: float = 0.0
+    work: StepWork = field(default_factory=StepWork)
+
+
+@dataclass(slots=True, kw_only=True)
+class RooflineRunner:
+    """The runner of a simulation.
+
+    Attributes:
+        adapter_grains: size of every adapter.
+        ends_at: how many tokens the answer of a request takes, where it ends before its `max_tokens`.
+        busy_s: how long the last step took; the world takes it from here.
+        by_kind: work of "decode", "prefill" and "mixed" steps; the steps that only copied are "copy".
+    """
+
+    cost: ModelCost
+    profile: DeviceProfile
+    adapter_grains: Mapping[AdapterKey, int]
+    grain_bytes: int
+    block_bytes: int
+    eos: int
+    ends_at: dict[str, int] = field(default_factory=dict)
+    busy_s: float = 0.0
+    placement_s: float = 0.0
+    n_placements: int = 0
+    by_kind: dict[str, PhaseWork] = field(
+        default_factory=lambda: {kind: PhaseWork() for kind in ("decode", "prefill", "mixed", "copy")}
+    )
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        shape, sampled = self._compute(plan)
+        copies_s = self._copy_seconds(plan)
+        seconds = copies_s
+        if plan.rows:
+            seconds += roofline_seconds(self.cost, self.profile, shape)
+        kind = self.by_kind[_kind(shape)]
+        kind.n_steps += 1
+        kind.n_tokens += shape.n_decode + shape.n_prefill
+        kind.seconds += seconds
+        kind.work += step_work(self.cost, shape)
+        self.busy_s = seconds
+        return StepResult(plan.step_id, sampled, seconds)
+
+    def write_extent(self, base_grain: int, image: VirtualImage) -> None:
+        """Its time is part of the step that the placement belongs to."""
+
+    def move_extent(self, source_grain: int, target_grain: int, n_grains: int) -> None:
+        """Likewise."""
+
+    def _compute(self, plan: StepPlan) -> tuple[StepShape, dict[str, int]]:
+        """One pass over the rows; local sums, since this is most of what a simulation does."""
+        sampled: dict[str, int] = {}
+        ends_at, eos = self.ends_at, self.eos
+        n_decode = decode_context = n_prefill = pairs = prefill_context = lora_bytes = lora_flops = 0
+        seen: set[AdapterKey] = set()
+        last: AdapterKey | None = None
+        row_flops = 0
+        for request_id, phase, token_ids, start, _, adapter, _, samples, _, n_generated in plan.rows:
+            n_tokens = 1
+            if phase is DECODE:
+                n_decode += 1
+                decode_context += start + 1
+            else:
+                n_tokens = len(token_ids)
+                n_prefill += n_tokens
+                pairs += n_tokens * start + n_tokens * (n_tokens + 1) // 2
+                prefill_context += start
+            if adapter is not None:
+                if adapter is not last:
+                    last = adapter
+                    n_bytes = self.adapter_grains[adapter] * self.grain_bytes
+                    row_flops = lora_row_flops(n_bytes)
+                    if adapter not in seen:
+                        seen.add(adapter)
+                        lora_bytes += n_bytes
+                lora_flops += n_tokens * row_flops
+            if samples:
+                ends = n_generated + 1 == ends_at.get(request_id)
+                sampled[request_id] = eos if ends else start & ANY_TOKEN
+        shape = StepShape(
+            n_decode, decode_context, n_prefill, pairs, prefill_context, len(sampled), lora_bytes, lora_flops
+        )
+        return shape, sampled
+
+    def _copy_seconds(self, plan: StepPlan) -> float:
+        """Placements wait for the host's bus; swaps run beside steps for the most part; device copies are fast."""
+        profile = self.profile
+        seconds = 0.0
+        for placement in plan.placements:
+            n_bytes = self.adapter_grains[placement.key] * self.grain_bytes
+            moved = sum(move.n_grains for move in placement.moves) * self.grain_bytes
+            seconds += load_seconds(n_bytes, profile.host_bandwidth) + 2 * moved / profile.peak_bandwidth
+        self.placement_s += seconds
+        self.n_placements += len(plan.placements)
+        swapped = (len(plan.swap_outs) + len(plan.swap_ins)) * self.block_bytes
+        seconds += profile.copy_waited * load_seconds(swapped, profile.host_bandwidth)
+        return seconds + 2 * len(plan.copies) * self.block_bytes / profile.peak_bandwidth
+
+
+def _kind(shape: StepShape) -> str:
+    if shape.n_prefill:
+        return "mixed" if shape.n_decode else "prefill"
+    return "decode" if shape.n_decode else "copy"
