@@ -42,9 +42,9 @@ from lorikeet_engine.protocol import (
     encode,
     sequence_id,
 )
+from lorikeet_engine.scheduling.events import Event, RequestFailure, TokenOutput
 from lorikeet_engine.scheduling.plan import SamplingParams
 from lorikeet_engine.scheduling.request import Request
-from lorikeet_engine.scheduling.scheduler import Event, RequestFailure, TokenOutput
 from lorikeet_engine.socket_keys import SocketKeys, keep_alive, secure_engine
 
 CLIENT_TIMEOUT_S = 20.0

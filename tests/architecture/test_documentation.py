@@ -12,13 +12,12 @@ from pydantic import BaseModel
 from typer.core import TyperGroup
 
 from lorikeet_adapters.errors import RejectCode
-from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 from lorikeet_engine.metrics import EngineCollector
-from lorikeet_engine.protocol import AdapterResidency, EngineStats
 from lorikeet_platform.cli import app
 from lorikeet_platform.errors import ERRORS
 from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
+from tests.support.engine_figures import engine_stats
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "operators.md").read_text()
@@ -43,13 +42,7 @@ def commands(group: TyperGroup, prefix: str) -> Iterator[str]:
 def metric_names() -> set[str]:
     registry = CollectorRegistry()
     GatewayMetrics(registry)
-    ledger = LedgerSnapshot("kv", 1, 0, 0, 0, 0, 1, 0, {}, {})
-    resident = AdapterResidency(tenant="t", digest="d", state="resident", bytes=1, requests=0)
-    stats = EngineStats(
-        uptime_s=1, running=0, waiting=0, prompt_tokens_total=0, generated_tokens_total=0, steps_total=0,
-        steps_by_kind={"decode": 0}, tokens_per_second=0, kv=ledger, arena=ledger, adapters=[resident],
-    )  # fmt: skip
-    EngineCollector(lambda: stats, registry)
+    EngineCollector(engine_stats, registry)
     return {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in registry.collect()

@@ -16,8 +16,6 @@ from sqlalchemy.orm import Session
 
 from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_engine.client import EngineStats
-from lorikeet_engine.ledger_snapshot import LedgerSnapshot
-from lorikeet_engine.protocol import AdapterResidency
 from lorikeet_platform.accounts.admin_token import load_admin_token
 from lorikeet_platform.api_keys.service import create_key
 from lorikeet_platform.auth.api_keys import Authenticator
@@ -32,6 +30,7 @@ from lorikeet_platform.settings import LimitSettings, Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.tenants.service import create_tenant
 from lorikeet_platform.usage.service import UsageService
+from tests.support.engine_figures import engine_stats
 from tests.support.scripted_engine import ScriptedEngine
 
 BASE = "tiny-llama"
@@ -57,25 +56,11 @@ class FakeClock:
 class MeasuredEngine(ScriptedEngine):
     """The scripted engine with figures to show."""
 
-    resident: list[AdapterResidency] = field(default_factory=list)
-    by_tenant: dict[str, int] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
 
     async def stats(self) -> EngineStats:
         self.info  # noqa: B018 (raises when the engine is down)
-        pool = LedgerSnapshot("kv", 1000, 300, 100, 0, 200, 400, 7, self.by_tenant, {})
-        return EngineStats(
-            uptime_s=12.5,
-            running=2,
-            waiting=1,
-            prompt_tokens_total=40,
-            generated_tokens_total=50,
-            steps_total=9,
-            steps_by_kind={},
-            tokens_per_second=3.5,
-            kv=pool,
-            arena=pool,
-            adapters=self.resident,
-        )
+        return engine_stats(**self.figures)
 
 
 def make_context(folder: Path, db: Database, clock: Callable[[], int], **limits: Any) -> PlatformContext:

@@ -1,13 +1,13 @@
 """An engine client that answers from a script: for the gateway's tests, which need no model.
 
-Tokens are words. Each generation takes the next script; without one it answers "Hello world." and stops.
+Tokens are words. Each generation takes the next script; without one every answer is "Hello world." and stops.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lorikeet_engine.client import Delta, EngineClient, EngineInfo, Generation, GenerationRequest, Usage
 from lorikeet_engine.errors import EngineError, EngineUnavailable
@@ -22,21 +22,27 @@ class Hang:
 
 
 Event = Delta | EngineError | Exception | Hang
-HELLO: tuple[Event, ...] = (Delta("Hello"), Delta(" world."), Delta("", "stop"))
+HELLO = (Delta("Hello"), Delta(" world."), Delta("", "stop"))
+
+
+def hello(n: int) -> list[Event]:
+    """Every answer's pieces, one answer beside another."""
+    return [replace(delta, index=index) for delta in HELLO for index in range(n)]
 
 
 class ScriptedGeneration(Generation):
     """Plays one script; counts one token a delta."""
 
-    def __init__(self, request: GenerationRequest, events: Sequence[Event]) -> None:
+    def __init__(self, request: GenerationRequest, events: Sequence[Event], cached_tokens: int) -> None:
         self.request = request
+        self.cached_tokens = cached_tokens
         self.n_closed = 0
         self.n_played = 0
         self._script = events
 
     @property
     def usage(self) -> Usage:
-        return Usage(len(self.request.prompt) if self.n_played else 0, self.n_played)
+        return Usage(len(self.request.prompt), self.n_played, self.cached_tokens) if self.n_played else Usage(0, 0)
 
     async def __aiter__(self) -> AsyncIterator[Delta]:
         for event in self._script:
@@ -61,6 +67,7 @@ class ScriptedEngine(EngineClient):
     scripts: list[Sequence[Event]] = field(default_factory=list)
     generations: list[ScriptedGeneration] = field(default_factory=list)
     is_up: bool = True
+    cached_tokens: int = 0
 
     @property
     def ready(self) -> bool:
@@ -87,6 +94,7 @@ class ScriptedEngine(EngineClient):
         return tuple(range(1, 1 + len(text.split())))
 
     async def generate(self, request: GenerationRequest) -> Generation:
-        generation = ScriptedGeneration(request, self.scripts.pop(0) if self.scripts else HELLO)
+        script = self.scripts.pop(0) if self.scripts else hello(request.n)
+        generation = ScriptedGeneration(request, script, self.cached_tokens)
         self.generations.append(generation)
         return generation

@@ -25,6 +25,7 @@ class TenantCreate(BaseModel):
         gt=0,
         le=service.MAX_WEIGHT,
         allow_inf_nan=False,
+        strict=True,
         description="share of the engine under load, relative to other tenants",
     )
 

@@ -1,19 +1,16 @@
-"""Tenants, keys, adapters and the overview on the administration port."""
+"""Tenants, keys and adapters on the administration port."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
-from lorikeet_engine.protocol import AdapterResidency
 from lorikeet_platform.app import openapi_of
 from lorikeet_platform.auth.key_format import is_well_formed
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import Tenant as TenantRow
-from tests.support.platform_parts import BASE, MeasuredEngine, Tenant, a_version
+from tests.support.platform_parts import Tenant, a_version
 
 TENANTS = "/admin/v1/tenants"
 
@@ -29,10 +26,11 @@ def test_a_tenant_is_made_and_listed(owner: TestClient, context: PlatformContext
     assert created.status_code == 201
     tenant = created.json()
     assert tenant["id"].startswith("ten_")
-    assert {name: tenant[name] for name in ("slug", "display_name", "status", "adapters", "keys")} == {
+    assert {name: tenant[name] for name in ("slug", "display_name", "status", "weight", "adapters", "keys")} == {
         "slug": "harbour",
         "display_name": "The Harbour",
         "status": "active",
+        "weight": 1.0,
         "adapters": 0,
         "keys": 0,
     }
@@ -53,6 +51,13 @@ def test_a_slug_is_taken_once(owner: TestClient) -> None:
 @pytest.mark.parametrize("slug", ["ab", "-ab", "ab-", "A-b", "a_b", "a" * 41, "é-slug", "abc\n"])
 def test_a_slug_has_its_shape(owner: TestClient, slug: str) -> None:
     assert owner.post(TENANTS, json={"slug": slug}).json()["error"]["param"] == "slug"
+
+
+def test_a_tenants_weight_is_positive_and_finite(owner: TestClient) -> None:
+    assert owner.post(TENANTS, json={"slug": "harbour", "weight": 3}).json()["weight"] == 3.0
+    for weight in (0, -1, 1001, "2", None):
+        refused = owner.post(TENANTS, json={"slug": "orchard", "weight": weight})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "weight")
 
 
 def test_a_keys_secret_is_shown_once(owner: TestClient, api: TestClient) -> None:
@@ -97,51 +102,6 @@ def test_a_tenants_adapters_are_shown_with_versions_and_aliases(
     [adapter] = owner.get(f"{TENANTS}/harbour/adapters").json()["data"]
     assert (adapter["name"], adapter["aliases"]) == ("pirate", {"live": 1})
     assert [(version["number"], version["state"]) for version in adapter["versions"]] == [(2, "rejected"), (1, "ready")]
-
-
-def test_the_overview_speaks_in_names(
-    owner: TestClient, context: PlatformContext, harbour: Tenant, orchard: Tenant
-) -> None:
-    engine = context.engine_client
-    assert isinstance(engine, MeasuredEngine)
-    with context.db.unit_of_work() as work:
-        version = a_version(work, harbour, name="pirate", number=7)
-    assert version.digest is not None
-    engine.by_tenant = {harbour.id: 300, "ten_gone": 100}
-    engine.resident = [
-        AdapterResidency(tenant=harbour.id, digest=version.digest, state="resident", bytes=64, requests=2),
-        AdapterResidency(tenant=orchard.id, digest=version.digest, state="resident", bytes=64, requests=0),
-    ]
-    overview = owner.get("/admin/v1/overview").json()
-    shown = overview["engine"]
-    assert (overview["tenants"], overview["adapters_ready"], overview["jobs_open"]) == (2, 1, 0)
-    assert (shown["state"], shown["running"], shown["waiting"], shown["tokens_per_second"]) == ("ready", 2, 1, 3.5)
-    kv = shown["kv"]
-    assert {item["tenant"]: item["bytes"] for item in kv["by_tenant"]} == {"harbour": 300, "ten_gone": 100}
-    assert kv["capacity"] == kv["used"] + kv["reserved"] + kv["in_flight"] + kv["cached"] + kv["free"]
-    # The same digest of another tenant is not that tenant's adapter, so it has no name there.
-    assert [(a["tenant"], a["adapter"]) for a in shown["adapters"]] == [
-        ("harbour", "pirate:7"),
-        ("orchard", version.digest[:12]),
-    ]
-
-
-def test_the_overview_without_an_engine_still_shows_the_rest(owner: TestClient, context: PlatformContext) -> None:
-    engine = context.engine_client
-    assert isinstance(engine, MeasuredEngine)
-    engine.is_up = False
-
-    def shown() -> dict[str, Any]:
-        response = owner.get("/admin/v1/overview")
-        assert response.status_code == 200
-        part: dict[str, Any] = response.json()["engine"]
-        return part
-
-    assert (shown()["state"], shown()["kv"], shown()["model"]) == ("starting", None, BASE)
-    engine.is_up = True
-    assert shown()["state"] == "ready"
-    engine.is_up = False
-    assert shown()["state"] == "unavailable"
 
 
 def test_the_schema_names_every_operation_and_knows_no_422(owner: TestClient, api: TestClient) -> None:

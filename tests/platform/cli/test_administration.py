@@ -16,9 +16,11 @@ from tests.platform.cli.conftest import Commands, Installation
 
 @pytest.mark.usefixtures("installation")
 def test_a_tenant_and_its_key_are_made_used_and_revoked(lorikeet: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lorikeet("tenants", "create", "orchard", "--name", "Orchard").code == 0
+    assert lorikeet("tenants", "create", "orchard", "--name", "Orchard", "--weight", "2.5").code == 0
+    assert "2.5" in lorikeet("tenants", "list").out
     assert lorikeet("tenants", "create", "orchard").code == 8
     assert lorikeet("tenants", "create", "NO").code == 2
+    assert lorikeet("tenants", "create", "meadow", "--weight", "0").code == 2
     assert {tenant["slug"] for tenant in json.loads(lorikeet("tenants", "list", "--json").out)} == {
         "harbour",
         "orchard",

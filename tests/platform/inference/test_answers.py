@@ -7,18 +7,22 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
 from lorikeet_engine.client import Delta
-from lorikeet_engine.errors import (
-    AdapterUnavailable,
-    EngineFailure,
-    EngineUnavailable,
-    Overloaded,
-)
+from lorikeet_engine.errors import AdapterUnavailable, EngineFailure, EngineUnavailable, Overloaded
+from lorikeet_platform.db.tables import Tenant
 from lorikeet_platform.usage.service import Ticket
 from tests.platform.inference.conftest import CHAT, Gateway
 from tests.support.scripted_engine import CONTEXT
+
+USAGE = {
+    "prompt_tokens": 4,
+    "completion_tokens": 3,
+    "total_tokens": 7,
+    "prompt_tokens_details": {"cached_tokens": 0},
+}
 
 
 def frames(response: httpx.Response) -> list[Any]:
@@ -44,7 +48,7 @@ def test_a_chat_answer_has_openais_shape(gateway: Gateway) -> None:
     assert answer["object"] == "chat.completion"
     assert answer["model"] == "tiny"
     assert answer["system_fingerprint"] == "d" * 64
-    assert answer["usage"] == {"prompt_tokens": 4, "completion_tokens": 3, "total_tokens": 7}
+    assert answer["usage"] == USAGE
     assert answer["choices"] == [
         {
             "index": 0,
@@ -77,7 +81,7 @@ def test_usage_comes_in_a_last_chunk_without_choices_when_asked_for(gateway: Gat
     *content, last = chunks(gateway.post({**CHAT, "stream": True, "stream_options": {"include_usage": True}}))
     assert all(chunk["usage"] is None for chunk in content)
     assert last["choices"] == []
-    assert last["usage"] == {"prompt_tokens": 4, "completion_tokens": 3, "total_tokens": 7}
+    assert last["usage"] == USAGE
 
 
 def test_a_completion_takes_a_text_or_token_ids(gateway: Gateway) -> None:
@@ -111,6 +115,27 @@ def test_options_reach_the_engine_as_they_were_sent(gateway: Gateway) -> None:
     asked = gateway.engine.generations[-1].request
     assert (asked.sampling.temperature, asked.sampling.top_p, asked.sampling.top_k) == (0.5, 0.9, 7)
     assert (asked.sampling.seed, asked.stop, asked.max_tokens) == (-3, ("a", "b"), 5)
+
+
+def test_the_tenants_weight_and_its_own_salt_reach_the_engine(gateway: Gateway) -> None:
+    with gateway.db.unit_of_work() as work:
+        tenants = {tenant.slug: tenant for tenant in work.scalars(select(Tenant))}
+        tenants["harbour"].weight = 2.5
+        salts = {slug: tenant.cache_salt for slug, tenant in tenants.items()}
+    for slug in ("harbour", "orchard"):
+        gateway.post(CHAT, tenant=slug)
+    harbour, orchard = (generation.request for generation in gateway.engine.generations)
+    assert (harbour.weight, orchard.weight) == (2.5, 1.0)
+    assert (harbour.cache_salt, orchard.cache_salt) == (salts["harbour"], salts["orchard"])
+    assert harbour.cache_salt != orchard.cache_salt
+
+
+def test_tokens_found_in_the_prefix_cache_are_shown_recorded_and_counted(gateway: Gateway) -> None:
+    gateway.engine.cached_tokens = 3
+    assert gateway.post(CHAT).json()["usage"]["prompt_tokens_details"] == {"cached_tokens": 3}
+    [record] = gateway.usage()
+    assert (record.prompt_tokens, record.cached_tokens) == (4, 3)
+    assert "lorikeet_gateway_cached_tokens_total 3.0" in gateway.metrics()
 
 
 def test_requests_without_a_seed_get_different_ones(gateway: Gateway) -> None:
@@ -227,13 +252,6 @@ def test_what_the_engine_refuses_before_the_first_token_is_a_status(
     response = gateway.post({**CHAT, "stream": stream})
     assert (response.status_code, response.json()["error"]["code"]) == (status, code)
     assert [(r.state, r.prompt_tokens, r.completion_tokens) for r in gateway.usage()] == [("settled", 0, 0)]
-
-
-def test_overload_tells_when_to_come_back(gateway: Gateway) -> None:
-    gateway.engine.scripts.append([Overloaded("no room now")])
-    response = gateway.post(CHAT)
-    assert int(response.headers["retry-after"]) >= 1
-    assert response.headers["x-should-retry"] == "true"
 
 
 def test_without_an_engine_nothing_is_recorded(gateway: Gateway) -> None:

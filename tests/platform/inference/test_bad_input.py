@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lorikeet_engine.protocol import MAX_CHOICES
 from tests.platform.inference.conftest import CHAT, Gateway
 from tests.support.scripted_engine import CONTEXT, VOCAB
 
@@ -47,6 +48,10 @@ def test_a_limit_must_be_a_positive_integer(gateway: Gateway, field: str, value:
         ("stop", {}),
         ("stream", "true"),
         ("stream", 1),
+        ("n", 0),
+        ("n", MAX_CHOICES + 1),
+        ("n", True),
+        ("n", "2"),
         ("model", ""),
         ("model", 3),
         ("messages", []),
@@ -84,8 +89,6 @@ def test_a_bad_message_is_named_by_its_place(gateway: Gateway, message: object, 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("n", 2),
-        ("n", True),
         ("logprobs", True),
         ("top_logprobs", 3),
         ("tools", [{"type": "function"}]),
@@ -108,6 +111,13 @@ def test_what_would_change_the_answer_is_refused_by_name(gateway: Gateway, field
 def test_completions_refuse_what_would_change_the_answer(gateway: Gateway, field: str, value: object) -> None:
     response = gateway.post({"model": "tiny", "prompt": "a", field: value}, path="/v1/completions")
     refused(gateway, response, 400, "unsupported_parameter", field)
+
+
+def test_choosing_the_best_of_more_answers_than_are_given_is_refused(gateway: Gateway) -> None:
+    for n, best_of in ((2, 3), (2, 1), (1, 2)):
+        response = gateway.post({"model": "tiny", "prompt": "a", "n": n, "best_of": best_of}, path="/v1/completions")
+        refused(gateway, response, 400, "unsupported_parameter", "best_of")
+    assert gateway.post({"model": "tiny", "prompt": "a", "n": 2, "best_of": 2}, path="/v1/completions").is_success
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from tests.support.platform_parts import BASE, Tenant, a_version
 class Counts:
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
 
 
 @pytest.fixture
@@ -57,11 +58,11 @@ def test_a_record_says_who_asked_for_which_version(
 
 def test_settling_twice_bills_once(context: PlatformContext, principal: Principal) -> None:
     ticket = open_ticket(context, principal)
-    assert ticket.settle(Counts(10, 20), "ok")
+    assert ticket.settle(Counts(10, 20, 8), "ok")
     assert not ticket.settle(Counts(99, 99), "server_error")
     [record] = records(context)
     assert (record.state, record.outcome) == ("settled", "ok")
-    assert (record.prompt_tokens, record.completion_tokens) == (10, 20)
+    assert (record.prompt_tokens, record.completion_tokens, record.cached_tokens) == (10, 20, 8)
 
 
 def test_of_many_settlers_at_once_one_wins(context: PlatformContext, principal: Principal) -> None:

@@ -1,0 +1,61 @@
+"""What a caller is told when the engine does not take a request: which limit, when to come back, and no bill."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lorikeet_engine.client import Delta
+from lorikeet_engine.errors import AdapterRetired, DeadlineExceeded, EngineError, Overloaded, TenantLimited
+from tests.platform.inference.conftest import CHAT, Gateway
+
+OWN = TenantLimited("your own limit: 128 of its requests wait already", retry_after_s=3.2, reason="tenant_queue")
+FULL = Overloaded("the engine is full: 256 requests wait", retry_after_s=0.2, reason="engine_queue")
+LOADING = Overloaded("the adapter is loading: the first token is expected in 61.0 s", retry_after_s=60.0)
+LATE = DeadlineExceeded("no first token within 10 s", retry_after_s=7.0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("error", "status", "kind", "retry_after", "outcome"),
+    [
+        (OWN, 429, "rate_limit_error", "4", "shed"),
+        (FULL, 503, "server_error", "1", "shed"),
+        (LOADING, 503, "server_error", "60", "shed"),
+        (LATE, 504, "server_error", "7", "deadline"),
+        (Overloaded("no room now"), 503, "server_error", "1", "shed"),
+    ],
+)
+def test_a_refusal_names_the_limit_says_when_to_come_back_and_bills_nothing(
+    gateway: Gateway, error: EngineError, status: int, kind: str, retry_after: str, outcome: str, stream: bool
+) -> None:
+    gateway.engine.scripts.append([error])
+    response = gateway.post({**CHAT, "stream": stream, "n": 2})
+    body = response.json()["error"]
+    assert (response.status_code, body["type"], body["code"], body["message"]) == (
+        status,
+        kind,
+        error.code,
+        error.message,
+    )
+    assert response.headers["retry-after"] == retry_after
+    assert response.headers["retry-after-ms"] == f"{retry_after}000"
+    assert response.headers["x-should-retry"] == "true"
+    [record] = gateway.usage()
+    assert (record.state, record.outcome, record.prompt_tokens, record.completion_tokens) == ("settled", outcome, 0, 0)
+
+
+def test_an_adapter_that_is_being_retired_is_no_reason_to_try_again(gateway: Gateway) -> None:
+    gateway.engine.scripts.append([AdapterRetired("the adapter is being taken out of service")])
+    response = gateway.post({**CHAT, "model": "pirate"})
+    assert (response.status_code, response.json()["error"]["code"]) == (409, "adapter_retired")
+    assert response.headers["x-should-retry"] == "false"
+    assert "retry-after" not in response.headers
+
+
+def test_what_was_answered_before_a_late_error_is_billed(gateway: Gateway) -> None:
+    gateway.engine.scripts.append([Delta("Hel"), LATE])
+    response = gateway.post({**CHAT, "stream": True})
+    assert json.loads(response.text.split("data: ")[-1])["error"]["code"] == "deadline_exceeded"
+    assert [(record.outcome, record.completion_tokens) for record in gateway.usage()] == [("deadline", 1)]

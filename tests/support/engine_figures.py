@@ -1,0 +1,95 @@
+"""An engine's figures for tests of what shows them: every kind of figure is there, and no two are equal by chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from lorikeet_engine.ledger_snapshot import LedgerSnapshot
+from lorikeet_engine.protocol import (
+    AdapterResidency,
+    AdapterTraffic,
+    EngineStats,
+    PreemptionStats,
+    PrefixStats,
+    PrefixUse,
+    TenantLoad,
+    WorkDone,
+)
+
+A_POOL = LedgerSnapshot(
+    name="kv",
+    capacity=1000,
+    used=300,
+    reserved=100,
+    in_flight=0,
+    cached=200,
+    free=400,
+    fragmentation=7,
+    by_tenant={"anna": 450, "ben": 150},
+    by_adapter={},
+    shared=64,
+    external_fragmentation=9,
+)
+
+
+def resident(
+    digest: str,
+    *,
+    tenant: str = "anna",
+    state: str = "resident",
+    requests: int = 0,
+    waiting: int = 0,
+    n_bytes: int = 64,
+) -> AdapterResidency:
+    return AdapterResidency(
+        tenant=tenant, digest=digest, state=state, bytes=n_bytes, requests=requests, waiting=waiting
+    )
+
+
+def engine_stats(**changes: Any) -> EngineStats:
+    stats = EngineStats(
+        uptime_s=12.5,
+        running=2,
+        waiting=1,
+        swapped=3,
+        seats=28,
+        tenants=[
+            TenantLoad(tenant="anna", waiting=1, running=2, service=900.0, weight=3.0),
+            TenantLoad(tenant="ben", waiting=0, running=0, service=840.0, weight=1.0),
+        ],
+        prompt_tokens_total=40,
+        generated_tokens_total=50,
+        steps_total=9,
+        steps_by_kind={"decode": 7, "prefill": 2},
+        step_seconds_by_kind={"decode": 0.7, "prefill": 0.4},
+        tokens_per_second=3.5,
+        kv=A_POOL,
+        arena=replace(A_POOL, name="adapters"),
+        host=replace(A_POOL, name="host"),
+        swap=replace(A_POOL, name="swap"),
+        prefix=PrefixStats(
+            uses=[
+                PrefixUse(tenant="anna", adapter="", queried_tokens=100, hit_tokens=60),
+                PrefixUse(tenant="anna", adapter="ab", queried_tokens=20, hit_tokens=0),
+                PrefixUse(tenant="ben", adapter="", queried_tokens=80, hit_tokens=40),
+            ],
+            misses={"cold": 4, "salt": 1},
+            recomputed_hit_tokens=16,
+        ),
+        adapters=[resident("ab", requests=2), resident("cd", state="host", waiting=1)],
+        adapter_traffic=AdapterTraffic(
+            loads={"disk": 5, "host": 6}, evictions={"room": 4}, stall_s=1.5, longest_wait_s=0.5
+        ),
+        preemptions=PreemptionStats(
+            by_mode={"swap": 2, "recompute": 1, "wait": 8}, recomputed_tokens=33, swap_bytes={"out": 640, "in": 320}
+        ),
+        refusals={"tenant_queue": 11, "ttft_engine": 12},
+        expired=13,
+        work=WorkDone(flops=1e12, lora_flops=1e9, read_bytes=2e12, write_bytes=3e9, lora_bytes=4e9),
+        step_time_error=0.03,
+        ttft_error_s=0.25,
+    )
+    return msgspec.structs.replace(stats, **changes)
