@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import CheckConstraint, inspect
+from sqlalchemy import CheckConstraint, inspect, text
+from sqlalchemy.exc import IntegrityError
 
 from lorikeet_platform.db.migrate import downgrade, upgrade
 from lorikeet_platform.db.session import Database
@@ -32,6 +34,25 @@ def test_up_down_up_ends_where_up_ends(empty_url: str) -> None:
     assert set(inspect(database.engine).get_table_names()) <= {"alembic_version"}
     upgrade(empty_url)
     assert set(inspect(database.engine).get_table_names()) == {*Table.metadata.tables, "alembic_version"}
+    database.close()
+
+
+def test_rows_survive_the_step_to_weights_and_back(empty_url: str) -> None:
+    upgrade(empty_url, "0001")
+    database = Database(empty_url)
+    with database.engine.begin() as work:
+        work.execute(
+            text("INSERT INTO tenants VALUES ('ten_1', 'harbour', 'Harbour', 'active', :salt, 1)"), {"salt": bytes(32)}
+        )
+    upgrade(empty_url, "0002")
+    with database.engine.begin() as work:
+        assert work.execute(text("SELECT slug, weight FROM tenants")).all() == [("harbour", 1.0)]
+    with pytest.raises(IntegrityError), database.engine.begin() as work:
+        work.execute(text("UPDATE tenants SET weight = 0"))
+    downgrade(empty_url, "0001")
+    assert "weight" not in {column["name"] for column in inspect(database.engine).get_columns("tenants")}
+    with database.engine.begin() as work:
+        assert work.execute(text("SELECT slug FROM tenants")).all() == [("harbour",)]
     database.close()
 
 
