@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lorikeet_adapters.digest import write_normalised
+from lorikeet_adapters.image import pack_image
+from lorikeet_adapters.source import image_key
 from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_adapters.validate import validate_adapter
-from lorikeet_engine.build import build_engine
-from lorikeet_engine.config import EngineConfig
-from lorikeet_engine.model_spec import load_model_spec
-from tests.engine.equality.bench import TENANT, Workbench
+from lorikeet_engine import build
+from lorikeet_engine.config import MIB, EngineConfig
+from lorikeet_engine.cost import kv_block_bytes
+from lorikeet_engine.model_spec import ModelSpec, load_model_spec
+from lorikeet_engine.models.weights import Weights, load_weights
+from lorikeet_engine.ops.cpu import CpuOps
+from lorikeet_engine.ops.interface import Ops
+from tests.engine.equality.bench import OTHER_TENANT, TENANT, AdapterStore, OpenBench, Workbench
 from tests.engine.equality.prompts import adapter_dirs
 from tests.engine.equality.record_reference import REFERENCE
 
-MIB = 1 << 20
+FLOAT32_BYTES = 4
 
 
 @pytest.fixture(scope="session")
@@ -29,44 +37,94 @@ def reference() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def adapter_store(embedded_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A blob store with the demo adapters, brought there as the validation job does."""
+def spec(embedded_model_dir: Path) -> ModelSpec:
+    return load_model_spec(embedded_model_dir)
+
+
+@pytest.fixture(scope="session")
+def adapter_store(spec: ModelSpec, tmp_path_factory: pytest.TempPathFactory) -> AdapterStore:
+    """A blob store with the demo adapters of two tenants, brought there as the validation job does."""
     folder = tmp_path_factory.mktemp("store")
-    store = LocalBlobStore(folder)
-    table = load_model_spec(embedded_model_dir).module_table("base")
-    digests = {}
+    store, table = LocalBlobStore(folder), spec.module_table("base")
+    digests, sizes = {}, []
     for name, path in adapter_dirs().items():
         weights = path / "adapter_model.safetensors"
         validated = validate_adapter(config=path / "adapter_config.json", weights=weights, table=table, max_rank=64)
         normalised = folder / f"{name}.normalised"
         digests[name] = write_normalised(validated, weights, normalised)
-        store.put_file(f"images/{TENANT}/{digests[name]}", normalised)
-    return folder, digests
+        for tenant in (TENANT, OTHER_TENANT):
+            store.put_file(image_key(tenant, digests[name]), normalised)
+        image = pack_image(normalised.read_bytes(), digest=digests[name], table=table, dtype=torch.float32)
+        sizes.append(image.extent.nbytes)
+    return AdapterStore(folder, digests, max(sizes))
 
 
-def _build(model_dir: Path, store: tuple[Path, dict[str, str]], dtype: str) -> Iterator[Workbench]:
+@pytest.fixture(scope="session")
+def shared_weights() -> Iterator[None]:
+    """All engines of the session share the model's tensors, which nothing writes to: loading them costs seconds."""
+
+    @functools.cache
+    def load_once(model_dir: Path, dtype: torch.dtype) -> Weights:
+        return load_weights(model_dir, load_model_spec(model_dir), dtype=dtype, ops=CpuOps())
+
+    def load(model_dir: Path, spec: ModelSpec, *, dtype: torch.dtype, ops: Ops) -> Weights:
+        return load_once(model_dir, dtype)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "load_weights", load)
+        patch.setattr(build, "digest_of_model", functools.cache(build.digest_of_model))
+        yield
+
+
+@pytest.fixture(scope="session")
+def block_bytes(spec: ModelSpec) -> Callable[[int], int]:
+    """Bytes of KV, in float32, of one block of so many tokens."""
+    return lambda block_size: kv_block_bytes(spec, block_size=block_size, itemsize=FLOAT32_BYTES)
+
+
+def _open(model_dir: Path, store: AdapterStore, **settings: Any) -> Workbench:
+    chosen: dict[str, Any] = {
+        "dtype": "float32",
+        "threads": 2,
+        "kv_cache_bytes": 256 * MIB,
+        "adapter_pool_bytes": 64 * MIB,
+        "max_num_seqs": 12,
+        "max_num_batched_tokens": 128,
+        "ttft_deadline": 0.0,  # how long a step takes here says nothing about serving
+    }
     config = EngineConfig(
         model_dir=model_dir,
         model_name="smollm2",
-        store_dir=store[0],
+        store_dir=store.folder,
         endpoint="ipc://unused",
-        dtype=dtype,
-        threads=2,
-        kv_cache_bytes=256 * MIB,
-        adapter_pool_bytes=64 * MIB,
-        max_num_seqs=12,
-        max_num_batched_tokens=128,
+        **chosen | settings,
     )
-    engine = build_engine(config)
-    yield Workbench(engine, store[1], config)
-    engine.close()
+    return Workbench(build.build_engine(config), store.digests, config)
+
+
+@pytest.fixture
+def open_bench(embedded_model_dir: Path, adapter_store: AdapterStore, shared_weights: None) -> Iterator[OpenBench]:
+    """Builds engines with blocks of 16 tokens and contexts of 256, and whatever else a test says."""
+    opened: list[Workbench] = []
+
+    def open_one(**settings: Any) -> Workbench:
+        opened.append(_open(embedded_model_dir, adapter_store, **{"block_size": 16, "max_model_len": 256} | settings))
+        return opened[-1]
+
+    yield open_one
+    for bench in opened:
+        bench.engine.close()
 
 
 @pytest.fixture(scope="session")
-def float32(embedded_model_dir: Path, adapter_store: tuple[Path, dict[str, str]]) -> Iterator[Workbench]:
-    yield from _build(embedded_model_dir, adapter_store, "float32")
+def float32(embedded_model_dir: Path, adapter_store: AdapterStore, shared_weights: None) -> Iterator[Workbench]:
+    bench = _open(embedded_model_dir, adapter_store)
+    yield bench
+    bench.engine.close()
 
 
 @pytest.fixture(scope="session")
-def bfloat16(embedded_model_dir: Path, adapter_store: tuple[Path, dict[str, str]]) -> Iterator[Workbench]:
-    yield from _build(embedded_model_dir, adapter_store, "bfloat16")
+def bfloat16(embedded_model_dir: Path, adapter_store: AdapterStore, shared_weights: None) -> Iterator[Workbench]:
+    bench = _open(embedded_model_dir, adapter_store, dtype="bfloat16")
+    yield bench
+    bench.engine.close()

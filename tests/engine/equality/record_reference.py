@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from lorikeet_engine.build import digest_of_model
 from lorikeet_engine.models.package import resolve_model
 from lorikeet_engine.text.tokenizer import Tokenizer
 from tests.conftest import EMBEDDED_MODEL, ROOT
-from tests.engine.equality.prompts import BASE, N_TOKENS, PROMPTS, adapter_dirs
+from tests.engine.equality.prompts import BASE, N_TOKENS, adapter_dirs, all_prompts
 
 REFERENCE = Path(__file__).with_name("reference_tokens.json")
 
@@ -40,27 +41,39 @@ def weights_digest(adapter_dir: Path) -> str:
 
 
 @torch.inference_mode()
-def greedy(model: Any, prompt: tuple[int, ...], eos: int) -> list[int]:
-    generated = model.generate(
-        input_ids=torch.tensor([prompt]), max_new_tokens=N_TOKENS, do_sample=False, eos_token_id=eos, pad_token_id=eos
+def greedy(model: Any, prompt: Sequence[int], n_tokens: int, eos: int) -> tuple[list[int], float]:
+    """The answer, and the smallest lead that a chosen token's logit had over the second best."""
+    answer = model.generate(
+        input_ids=torch.tensor([prompt]),
+        max_new_tokens=n_tokens,
+        do_sample=False,
+        eos_token_id=eos,
+        pad_token_id=eos,
+        output_logits=True,
+        return_dict_in_generate=True,
     )
-    return [int(token) for token in generated[0, len(prompt) :]]
+    best = torch.cat(answer.logits).topk(2).values
+    return answer.sequences[0, len(prompt) :].tolist(), (best[:, 0] - best[:, 1]).min().item()
 
 
 def record(model_dir: Path) -> dict[str, Any]:
-    tokenizer = Tokenizer(model_dir)
-    prompts = [tokenizer.encode_chat([{"role": "user", "content": text}]) for text in PROMPTS]
+    prompts = all_prompts(Tokenizer(model_dir))
     eos = json.loads((model_dir / "config.json").read_text())["eos_token_id"]
-    tokens = {}
-    for name, adapter_dir in [(BASE, None), *adapter_dirs().items()]:
+    tokens: dict[str, dict[str, list[list[int]]]] = {kind: {} for kind in prompts}
+    leads = []
+    for adapter, adapter_dir in [(BASE, None), *adapter_dirs().items()]:
         model = oracle(model_dir, adapter_dir)
-        tokens[name] = [greedy(model, prompt, eos) for prompt in prompts]
+        for kind, of_kind in prompts.items():
+            answers = [greedy(model, prompt, N_TOKENS[kind], eos) for prompt in of_kind]
+            tokens[kind][adapter] = [answer for answer, _ in answers]
+            leads += [lead for _, lead in answers]
     return {
         "versions": {name: version(name) for name in ("torch", "transformers", "peft")},
         "model_digest": digest_of_model(model_dir),
         "adapters": {name: weights_digest(path) for name, path in adapter_dirs().items()},
-        "prompts": [list(prompt) for prompt in prompts],
+        "prompts": prompts,
         "tokens": tokens,
+        "smallest_lead": min(leads),
     }
 
 
