@@ -65,7 +65,7 @@ def build_world(workload: Workload) -> World:
         load_seconds_per_byte=1 / profile.disk_bandwidth,
     )
     scheduler = Scheduler(_limits(knobs, spec), kv, residency, cost=cost, profile=profile, itemsize=ITEMSIZE)
-    loop = EngineLoop(scheduler=scheduler, kv=kv, residency=residency, loader=disk, runner=runner)
+    loop = EngineLoop(scheduler=scheduler, kv=kv, residency=residency, loader=disk, runner=runner, cost=cost)
     return World(loop=loop, runner=runner, disk=disk, clock=clock, traffic=traffic, recorder=Recorder(workload.slo))
 
 

@@ -12,11 +12,9 @@ from lorikeet_engine.cost import (
     DeviceProfile,
     ModelCost,
     StepShape,
-    StepWork,
     load_seconds,
     lora_row_flops,
     roofline_seconds,
-    step_work,
 )
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.scheduling.plan import Phase, StepPlan, StepResult
@@ -27,16 +25,6 @@ DECODE = Phase.DECODE
 ANY_TOKEN = N_WORDS - 1  # a mask: every position gives some word
 
 
-@dataclass(slots=True)
-class PhaseWork:
-    """What all steps of one kind did, and how long they took."""
-
-    n_steps: int = 0
-    n_tokens: int = 0
-    seconds: float = 0.0
-    work: StepWork = field(default_factory=StepWork)
-
-
 @dataclass(slots=True, kw_only=True)
 class RooflineRunner:
     """The runner of a simulation.
@@ -45,7 +33,7 @@ class RooflineRunner:
         adapter_grains: size of every adapter.
         ends_at: how many tokens the answer of a request takes, where it ends before its `max_tokens`.
         busy_s: how long the last step took; the world takes it from here.
-        by_kind: work of "decode", "prefill" and "mixed" steps; the steps that only copied are "copy".
+        placement_s: what bringing adapters into the arena took, of all steps.
     """
 
     cost: ModelCost
@@ -58,23 +46,13 @@ class RooflineRunner:
     busy_s: float = 0.0
     placement_s: float = 0.0
     n_placements: int = 0
-    by_kind: dict[str, PhaseWork] = field(
-        default_factory=lambda: {kind: PhaseWork() for kind in ("decode", "prefill", "mixed", "copy")}
-    )
 
     def execute(self, plan: StepPlan) -> StepResult:
         shape, sampled = self._compute(plan)
-        copies_s = self._copy_seconds(plan)
-        seconds = copies_s
+        self.busy_s = self._copy_seconds(plan)
         if plan.rows:
-            seconds += roofline_seconds(self.cost, self.profile, shape)
-        kind = self.by_kind[_kind(shape)]
-        kind.n_steps += 1
-        kind.n_tokens += shape.n_decode + shape.n_prefill
-        kind.seconds += seconds
-        kind.work += step_work(self.cost, shape)
-        self.busy_s = seconds
-        return StepResult(plan.step_id, sampled, seconds)
+            self.busy_s += roofline_seconds(self.cost, self.profile, shape)
+        return StepResult(plan.step_id, sampled, self.busy_s)
 
     def write_extent(self, base_grain: int, image: VirtualImage) -> None:
         """Its time is part of the step that the placement belongs to."""
@@ -130,9 +108,3 @@ class RooflineRunner:
         swapped = (len(plan.swap_outs) + len(plan.swap_ins)) * self.block_bytes
         seconds += profile.copy_waited * load_seconds(swapped, profile.host_bandwidth)
         return seconds + 2 * len(plan.copies) * self.block_bytes / profile.peak_bandwidth
-
-
-def _kind(shape: StepShape) -> str:
-    if shape.n_prefill:
-        return "mixed" if shape.n_decode else "prefill"
-    return "decode" if shape.n_decode else "copy"

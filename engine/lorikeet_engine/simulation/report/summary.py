@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from lorikeet_engine.cost import StepWork, attainment, goodput, intensity, jain_index, mbu, mfu, ridge
+from lorikeet_engine.cost import DeviceProfile, StepWork, attainment, goodput, intensity, jain_index, mbu, mfu, ridge
 from lorikeet_engine.simulation.report.recorder import Recorder, TenantRecord
 from lorikeet_engine.simulation.report.samples import Gaps, distribution, gap_distribution, mean, percentile
-from lorikeet_engine.simulation.roofline_runner import PhaseWork, RooflineRunner
 from lorikeet_engine.simulation.workload.description import Workload
 from lorikeet_engine.simulation.world import World
 
@@ -36,7 +35,7 @@ def summarise(workload: Workload, world: World) -> Values:
         "latency": _latency(tenants),
         "ttft_prediction": _prediction(recorder),
         "goodput": _goodput(tenants, seconds),
-        "throughput": _throughput(tenants, world.runner, seconds),
+        "throughput": _throughput(tenants, world, seconds),
         "fairness": {"jain_index": jain_index([_service(record) for record in tenants])},
         "kv": _kv(world),
         "prefix_cache": _prefix_cache(world),
@@ -108,14 +107,13 @@ def _goodput(records: Sequence[TenantRecord], seconds: float) -> Values:
     }
 
 
-def _throughput(records: Sequence[TenantRecord], runner: RooflineRunner, seconds: float) -> Values:
-    computed = sum(kind.n_tokens for kind in runner.by_kind.values())
-    output = sum(r.output_tokens for r in records)
+def _throughput(records: Sequence[TenantRecord], world: World, seconds: float) -> Values:
+    counters = world.loop.counters
     return {
-        "output_tokens_per_s": output / seconds,
-        "computed_tokens_per_s": computed / seconds,
-        "prompt_tokens_per_s": sum(r.prompt_tokens for r in records) / seconds,
-        "iterations_per_s": sum(kind.n_steps for kind in runner.by_kind.values()) / seconds,
+        "output_tokens_per_s": world.recorder.output_tokens / seconds,
+        "computed_prompt_tokens_per_s": counters.prompt_tokens / seconds,
+        "admitted_prompt_tokens_per_s": sum(r.prompt_tokens for r in records) / seconds,
+        "iterations_per_s": counters.steps.total() / seconds,
     }
 
 
@@ -175,37 +173,34 @@ def _preemptions(world: World) -> Values:
 
 def _phases(world: World) -> Values:
     """Utilisation of each kind of step and of the whole run; what was computed again is in HFU and not in MFU."""
-    runner = world.runner
-    values = {name: _phase(kind, runner) for name, kind in runner.by_kind.items() if kind.n_steps}
-    kinds = runner.by_kind.values()
-    work = sum((kind.work for kind in kinds), StepWork())
-    again = 2 * runner.cost.layer_params * world.loop.scheduler.counters.recomputed_tokens
+    counters, profile, cost = world.loop.counters, world.runner.profile, world.runner.cost
+    values: Values = {
+        kind: _phase(n_steps, counters.step_seconds[kind], counters.work[kind], profile)
+        for kind, n_steps in counters.steps.items()
+        if n_steps and kind in counters.work
+    }
+    work = sum(counters.work.values(), StepWork())
+    again = StepWork(flops=2 * cost.layer_params * world.loop.scheduler.counters.recomputed_tokens)
     seconds = max(world.clock.now, 1e-9)
-    values["all"] = {
-        "steps": sum(kind.n_steps for kind in kinds),
-        "busy_seconds": sum(kind.seconds for kind in kinds),
-        "flops_per_s": (work.flops - again) / seconds,
-        "read_bytes_per_s": work.read_bytes / seconds,
-        "mfu": (work.flops - again) / seconds / runner.profile.peak_flops,
-        "hfu": mfu(work, seconds, runner.profile),
-        "mbu": mbu(work, seconds, runner.profile),
+    values["all"] = _phase(counters.steps.total(), seconds, work - again, profile) | {
+        "busy_seconds": sum(counters.step_seconds.values()),
+        "hfu": mfu(work, seconds, profile),
         "lora_share_of_reads": work.lora_bytes / work.read_bytes if work.read_bytes else 0.0,
     }
-    values["ridge"] = ridge(runner.profile)
+    values["ridge"] = ridge(profile)
     return values
 
 
-def _phase(kind: PhaseWork, runner: RooflineRunner) -> Values:
-    seconds = max(kind.seconds, 1e-9)
+def _phase(n_steps: int, seconds: float, work: StepWork, profile: DeviceProfile) -> Values:
+    seconds = max(seconds, 1e-9)
     return {
-        "steps": kind.n_steps,
-        "seconds": kind.seconds,
-        "tokens": kind.n_tokens,
-        "flops_per_s": kind.work.flops / seconds,
-        "read_bytes_per_s": kind.work.read_bytes / seconds,
-        "mfu": mfu(kind.work, seconds, runner.profile),
-        "mbu": mbu(kind.work, seconds, runner.profile),
-        "intensity": intensity(kind.work) if kind.work.read_bytes else 0.0,
+        "steps": n_steps,
+        "seconds": seconds,
+        "flops_per_s": work.flops / seconds,
+        "read_bytes_per_s": work.read_bytes / seconds,
+        "mfu": mfu(work, seconds, profile),
+        "mbu": mbu(work, seconds, profile),
+        "intensity": intensity(work) if work.read_bytes else 0.0,
     }
 
 

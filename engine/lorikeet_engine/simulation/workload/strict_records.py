@@ -9,7 +9,6 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
 from typing import Any, TypeVar
 
 Record = TypeVar("Record")
@@ -73,7 +72,6 @@ def _scalar(hint: type, value: object, place: str) -> object:
 _TYPE_WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}
 
 
-@cache
 def _hints(cls: type) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in fields(cls) if field.init}
