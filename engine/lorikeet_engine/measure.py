@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lorikeet_engine.cost import StepWork
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.protocol import (
     AdapterResidency,
@@ -22,7 +23,7 @@ def measure(loop: EngineLoop, *, now: float, uptime_s: float) -> EngineStats:
         running=scheduler.n_running,
         waiting=scheduler.n_waiting,
         swapped=scheduler.n_swapped,
-        seats=scheduler.n_seats,
+        seats=scheduler.seats,
         tenants=[
             TenantLoad(
                 tenant=load.tenant,
@@ -58,13 +59,7 @@ def measure(loop: EngineLoop, *, now: float, uptime_s: float) -> EngineStats:
         ),
         refusals=dict(counters.refusals),
         expired=counters.expired,
-        work=WorkDone(
-            flops=totals.work.flops,
-            lora_flops=totals.work.lora_flops,
-            read_bytes=totals.work.read_bytes,
-            write_bytes=totals.work.write_bytes,
-            lora_bytes=totals.work.lora_bytes,
-        ),
+        work_by_kind={kind: _work(work) for kind, work in totals.work.items()},
         step_time_error=scheduler.timing.error,
         ttft_error_s=counters.ttft_error_s,
     )
@@ -85,6 +80,16 @@ def _prefix(loop: EngineLoop) -> PrefixStats:
         uses=uses,
         misses={str(reason): count for reason, count in counters.misses.items()},
         recomputed_hit_tokens=counters.recomputed_hits,
+    )
+
+
+def _work(work: StepWork) -> WorkDone:
+    return WorkDone(
+        flops=float(work.flops),
+        lora_flops=float(work.lora_flops),
+        read_bytes=float(work.read_bytes),
+        write_bytes=float(work.write_bytes),
+        lora_bytes=float(work.lora_bytes),
     )
 
 

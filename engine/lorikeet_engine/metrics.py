@@ -129,12 +129,15 @@ def _pressure(stats: EngineStats) -> Iterator[Metric]:
 
 
 def _work(stats: EngineStats) -> Iterator[Metric]:
-    work = stats.work
-    yield _counter("estimated_flops", "Floating point operations, adapters included", work.flops)
-    yield _counter("estimated_lora_flops", "Floating point operations of adapters", work.lora_flops)
-    yield _counter("estimated_read_bytes", "Bytes read by steps, adapters included", work.read_bytes)
-    yield _counter("estimated_write_bytes", "Bytes of keys and values written by steps", work.write_bytes)
-    yield _counter("estimated_lora_read_bytes", "Bytes of adapters read by steps", work.lora_bytes)
+    work = stats.work_by_kind.items()
+    for name, text, by_kind in (
+        ("estimated_flops", "Floating point operations, adapters included", {k: w.flops for k, w in work}),
+        ("estimated_lora_flops", "Floating point operations of adapters", {k: w.lora_flops for k, w in work}),
+        ("estimated_read_bytes", "Bytes read by steps, adapters included", {k: w.read_bytes for k, w in work}),
+        ("estimated_write_bytes", "Bytes of keys and values written", {k: w.write_bytes for k, w in work}),
+        ("estimated_lora_read_bytes", "Bytes of adapters read by steps", {k: w.lora_bytes for k, w in work}),
+    ):
+        yield _counters(name, text, "kind", by_kind)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

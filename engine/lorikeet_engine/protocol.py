@@ -175,7 +175,10 @@ class PreemptionStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkDone(msgspec.Struct, frozen=True, kw_only=True):
-    """Estimated work since the start, from the model's structure and the steps' plans (`lorikeet_engine.cost`)."""
+    """Estimated work, from the model's structure and the steps' plans (`lorikeet_engine.cost`).
+
+    Floats, because a fast GPU's operations outgrow 64 bits within hours.
+    """
 
     flops: float
     lora_flops: float
@@ -217,7 +220,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: PreemptionStats
     refusals: dict[str, int]
     expired: int
-    work: WorkDone
+    work_by_kind: dict[str, WorkDone]
     step_time_error: float
     ttft_error_s: float
 
