@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class AdapterKey:
-    """Identity of an adapter. Two tenants' equal files are two adapters: sharing would tell one what others hold."""
+class AdapterKey(NamedTuple):
+    """Identity of an adapter. Two tenants' equal files are two adapters: sharing would tell one what others hold.
+
+    A tuple, because every row of every step is grouped by it.
+    """
 
     tenant: str
     digest: str

@@ -11,15 +11,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from lorikeet_engine.errors import EngineError, EngineFailure
+from lorikeet_engine.cost import ModelCost, StepWork, step_work
+from lorikeet_engine.errors import EngineError
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapter_residency import AdapterResidency
 from lorikeet_engine.memory.kv_manager import KvManager
-from lorikeet_engine.scheduling.plan import Phase, StepPlan, StepResult
+from lorikeet_engine.scheduling.events import Event, RequestFailure
+from lorikeet_engine.scheduling.plan import StepPlan, StepResult
 from lorikeet_engine.scheduling.request import Request
-from lorikeet_engine.scheduling.scheduler import RequestFailure, Scheduler, TokenOutput
+from lorikeet_engine.scheduling.scheduler import Scheduler
 
 RATE_WINDOW_S = 10.0
+STEP_KINDS = ("prefill", "decode", "mixed", "copy", "failed")
+KIND_OF_STEP = {  # by whether it has prompt tokens, and decodes
+    (True, False): "prefill",
+    (False, True): "decode",
+    (True, True): "mixed",
+    (False, False): "copy",
+}
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +59,19 @@ class Loader(Protocol):
     def poll(self) -> Sequence[LoadedAdapter]: ...
 
 
+def _by_kind() -> Counter[str]:
+    return Counter(dict.fromkeys(STEP_KINDS, 0))
+
+
 @dataclass(slots=True)
 class LoopCounters:
-    """Totals since the start, for metrics and the overview."""
+    """Totals since the start, for metrics and the overview; `work` is what the model needed, by kind of step."""
 
     prompt_tokens: int = 0
     generated_tokens: int = 0
-    steps: Counter[str] = field(default_factory=lambda: Counter(prefill=0, decode=0, mixed=0, failed=0))
+    steps: Counter[str] = field(default_factory=_by_kind)
+    step_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEP_KINDS, 0.0))
+    work: dict[str, StepWork] = field(default_factory=lambda: dict.fromkeys(STEP_KINDS, StepWork()))
 
 
 class EngineLoop:
@@ -70,6 +85,7 @@ class EngineLoop:
         residency: AdapterResidency,
         loader: Loader,
         runner: Runner,
+        cost: ModelCost,
     ) -> None:
         self.scheduler = scheduler
         self.kv = kv
@@ -77,32 +93,38 @@ class EngineLoop:
         self.counters = LoopCounters()
         self._loader = loader
         self._runner = runner
-        self._images: dict[AdapterKey, Any] = {}  # packed, in host memory, waiting for room in the arena
+        self._cost = cost
+        self._images: dict[AdapterKey, Any] = {}  # packed, in host memory; the residency says which to keep
+        self._events: list[Event] = []  # of what happened between two steps
         self._recent: deque[tuple[float, int]] = deque()
 
-    def submit(self, request: Request) -> None:
-        """Queue a request; raises what `Scheduler.submit` raises."""
-        self.scheduler.submit(request)
+    def submit(self, requests: Sequence[Request], now: float) -> None:
+        """Queue the requests of one submit; raises what `Scheduler.submit` raises."""
+        self.scheduler.submit(requests, now)
 
     def abort(self, request_id: str) -> None:
         self.scheduler.abort(request_id)
 
+    def retire(self, key: AdapterKey) -> None:
+        """Take an adapter out of service; requests that have not begun are told with the next step."""
+        self._events += self.scheduler.retire(key)
+
     @property
     def has_work(self) -> bool:
-        return bool(self.scheduler.n_running or self.scheduler.n_waiting)
+        return bool(self.scheduler.n_running or self.scheduler.n_waiting or self._events)
 
     @property
     def is_computing(self) -> bool:
         """Whether the next step has something to compute; waiting requests alone may be waiting for a load."""
         return self.scheduler.n_running > 0
 
-    def step(self, now: float) -> list[TokenOutput | RequestFailure]:
-        """One iteration; what it returns belongs to the requests' clients."""
-        events: list[TokenOutput | RequestFailure] = [*self._collect_loads()]
-        self._drop_unwanted_images()
-        plan = self.scheduler.plan()
-        for key in self.residency.take_loads():
-            self._loader.start(key)
+    def step(self, now: float) -> list[Event]:
+        """One iteration, begun at `now`; what it returns belongs to the requests' clients."""
+        events, self._events = self._events, []
+        events += self._collect_loads(now)
+        events += self.scheduler.reap(now)
+        plan = self.scheduler.plan(now)
+        self._move_images()
         if plan is None:
             return events
         self._place_adapters(plan)  # a failed copy leaves the arena unknown: it ends the process, not one request
@@ -110,10 +132,12 @@ class EngineLoop:
             result = self._runner.execute(plan)
         except Exception:
             log.exception("step %d with %d rows failed", plan.step_id, len(plan.rows))
-            return events + self._fail_step(plan)
-        outputs = self.scheduler.commit(plan, result)
-        self._count(plan, len(result.sampled), now)
-        return events + outputs
+            self.counters.steps["failed"] += 1
+            return events + self.scheduler.fail(plan)
+        end = now + result.seconds
+        events += self.scheduler.commit(plan, result, end)
+        self._count(len(result.sampled), result.seconds, end)
+        return events
 
     def tokens_per_second(self, now: float) -> float:
         """Sampled tokens a second over the last 10 s."""
@@ -121,47 +145,43 @@ class EngineLoop:
             self._recent.popleft()
         return sum(n for _, n in self._recent) / RATE_WINDOW_S
 
-    def _collect_loads(self) -> list[RequestFailure]:
+    def _collect_loads(self, now: float) -> list[RequestFailure]:
         failures: list[RequestFailure] = []
         for loaded in self._loader.poll():
             error = loaded.error
             if error is None:
+                self._images[loaded.key] = loaded.image
                 try:
-                    self.residency.on_loaded(loaded.key, loaded.image.n_grains)
-                    self._images[loaded.key] = loaded.image
+                    self.residency.on_loaded(loaded.key, loaded.image.n_grains, now)
                     continue
                 except EngineError as too_large:
                     error = too_large
             else:
                 self.residency.on_failed(loaded.key)
             log.warning("adapter %s could not be loaded: %s", loaded.key.digest, error.message)
-            waiting = self.scheduler.take_waiting_for(loaded.key)
-            failures += [RequestFailure(request_id, error) for request_id in waiting]
+            failures += self.scheduler.fail_waiting_for(loaded.key, error)
         return failures
 
-    def _drop_unwanted_images(self) -> None:
-        """Images whose requests went away before their turn; others wait for the place they hold in host memory."""
-        for key in [key for key in self._images if not self.scheduler.is_waiting_for(key)]:
-            del self._images[key]
-            self.residency.forget(key)
-
-    def _fail_step(self, plan: StepPlan) -> list[RequestFailure]:
-        self.counters.steps["failed"] += 1
-        failure = EngineFailure("the engine failed to compute this request")
-        return [RequestFailure(request_id, failure) for request_id in self.scheduler.fail(plan)]
+    def _move_images(self) -> None:
+        """Free the images that have to go, start the loads whose time has come."""
+        for key in self.residency.take_dropped():
+            self._images.pop(key, None)
+        for key in self.residency.take_loads():
+            self._loader.start(key)
 
     def _place_adapters(self, plan: StepPlan) -> None:
         for placement in plan.placements:
             for move in placement.moves:
                 self._runner.move_extent(move.source, move.target, move.n_grains)
-            self._runner.write_extent(placement.base, self._images.pop(placement.key))
+            self._runner.write_extent(placement.base, self._images[placement.key])
             self.residency.on_placed(placement.key)
 
-    def _count(self, plan: StepPlan, n_sampled: int, now: float) -> None:
-        n_prefill = sum(len(row.token_ids) for row in plan.rows if row.phase is Phase.PREFILL)
-        has_decode = plan.rows[0].phase is Phase.DECODE
-        counters = self.counters
-        counters.prompt_tokens += n_prefill
+    def _count(self, n_sampled: int, seconds: float, end: float) -> None:
+        shape, counters = self.scheduler.last_shape, self.counters
+        kind = KIND_OF_STEP[bool(shape.n_prefill), bool(shape.n_decode)]
+        counters.prompt_tokens += shape.n_prefill
         counters.generated_tokens += n_sampled
-        counters.steps["decode" if not n_prefill else "mixed" if has_decode else "prefill"] += 1
-        self._recent.append((now, n_sampled))
+        counters.steps[kind] += 1
+        counters.step_seconds[kind] += seconds
+        counters.work[kind] = counters.work[kind] + step_work(self._cost, shape)
+        self._recent.append((end, n_sampled))

@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
+from lorikeet_engine.cost import DeviceProfile, ModelCost
 from lorikeet_engine.errors import AdapterUnavailable, EngineError
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.memory.adapter_residency import AdapterResidency
 from lorikeet_engine.memory.kv_manager import KvManager
+from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.plan import SamplingParams, StepPlan, StepResult
 from lorikeet_engine.scheduling.request import Request
-from lorikeet_engine.scheduling.scheduler import Scheduler, SchedulerLimits
+from lorikeet_engine.scheduling.scheduler import Scheduler
 
 EOS = 0
 VOCAB = 1000
+STEP_S = 1.0  # how long a scripted step takes
+COST = ModelCost(
+    layer_params=1000,
+    head_params=100,
+    attention_flops_per_pair=10,
+    kv_bytes_per_token=16,
+    layer_bytes=2000,
+    head_bytes=200,
+)
+PROFILE = DeviceProfile(
+    name="scripted",
+    peak_flops=1e6,
+    peak_bandwidth=1e6,
+    memory_bytes=1 << 30,
+    host_bandwidth=1e5,
+    disk_bandwidth=1e5,
+    mfu_prefill=0.5,
+    mbu=0.8,
+    step_overhead_s=0.001,
+)
 
 
 def next_token(tokens: tuple[int, ...], adapter: AdapterKey | None) -> int:
@@ -35,17 +58,20 @@ class ScriptedRunner:
     """Keeps every token in the KV slot its block table names and 'computes' from there, so misuse of blocks shows."""
 
     block_size: int
+    step_s: float = STEP_S
     slots: dict[tuple[int, int], int] = field(default_factory=dict)
     extents: dict[int, AdapterKey] = field(default_factory=dict)
     plans: list[StepPlan] = field(default_factory=list)
     fail_next: bool = False
     not_finite: set[str] = field(default_factory=set)
+    host: dict[int, dict[int, int]] = field(default_factory=dict)
 
     def execute(self, plan: StepPlan) -> StepResult:
         if self.fail_next:
             self.fail_next = False
             raise RuntimeError("scripted failure")
         self.plans.append(plan)
+        self._copy_blocks(plan)
         sampled = {}
         for row in plan.rows:
             if row.adapter:
@@ -58,7 +84,23 @@ class ScriptedRunner:
                     self.slots[row.block_table[p // self.block_size], p % self.block_size] for p in range(length)
                 )
                 sampled[row.request_id] = next_token(sequence, row.adapter)
-        return StepResult(plan.step_id, sampled)
+        return StepResult(plan.step_id, sampled, self.step_s)
+
+    def _copy_blocks(self, plan: StepPlan) -> None:
+        for source, target in plan.swap_outs:
+            self.host[target] = self._read(source)
+        for source, target in plan.swap_ins:
+            self._write(target, self.host.pop(source))
+        for source, target in plan.copies:
+            self._write(target, self._read(source))
+
+    def _read(self, block: int) -> dict[int, int]:
+        return {i: self.slots[block, i] for i in range(self.block_size) if (block, i) in self.slots}
+
+    def _write(self, block: int, tokens: dict[int, int]) -> None:
+        for i in range(self.block_size):
+            self.slots.pop((block, i), None)
+        self.slots.update({(block, i): token for i, token in tokens.items()})
 
     def write_extent(self, base_grain: int, image: ScriptedImage) -> None:
         self.extents[base_grain] = image.key
@@ -118,30 +160,38 @@ def scripted_engine(
     *,
     n_blocks: int = 33,
     block_size: int = 4,
-    max_model_len: int = 64,
-    max_num_seqs: int = 8,
-    max_num_batched_tokens: int = 16,
-    max_adapters_per_step: int = 4,
-    max_queued_requests: int = 100,
+    n_host_slots: int = 0,
+    enable_prefix_caching: bool = True,
     arena_grains: int = 16,
     adapter_grains: int = 4,
+    host_grains: int = 64,
     load_delay: int = 1,
     max_loading: int = 4,
+    **limits: Any,
 ) -> ScriptedEngine:
-    kv = KvManager(n_blocks=n_blocks, block_size=block_size, block_bytes=64)
-    residency = AdapterResidency(n_grains=arena_grains, grain_bytes=32, max_loading=max_loading)
-    limits = SchedulerLimits(
-        max_model_len=max_model_len,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        max_adapters_per_step=max_adapters_per_step,
-        max_queued_requests=max_queued_requests,
-        eos_token_ids=frozenset({EOS}),
-        vocab=VOCAB,
+    """An engine over scripted parts; further names are fields of `SchedulerLimits`."""
+    kv = KvManager(
+        n_blocks=n_blocks,
+        block_size=block_size,
+        block_bytes=64,
+        n_host_slots=n_host_slots,
+        enable_prefix_caching=enable_prefix_caching,
     )
+    residency = AdapterResidency(
+        n_grains=arena_grains, grain_bytes=32, host_bytes=host_grains * 32, max_loading=max_loading
+    )
+    chosen: dict[str, Any] = {
+        "max_model_len": 64,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 16,
+        "max_adapters_per_step": 4,
+        "max_queued_requests": 100,
+        "eos_token_ids": frozenset({EOS}),
+        "vocab": VOCAB,
+    }
     runner, loader = ScriptedRunner(block_size), ScriptedLoader(adapter_grains, load_delay)
-    scheduler = Scheduler(limits, kv, residency)
-    loop = EngineLoop(scheduler=scheduler, kv=kv, residency=residency, loader=loader, runner=runner)
+    scheduler = Scheduler(SchedulerLimits(**chosen | limits), kv, residency, cost=COST, profile=PROFILE)
+    loop = EngineLoop(scheduler=scheduler, kv=kv, residency=residency, loader=loader, runner=runner, cost=COST)
     return ScriptedEngine(loop, runner, loader)
 
 
@@ -152,12 +202,17 @@ def request(
     max_tokens: int = 4,
     adapter: str = "",
     tenant: str = "tenant",
+    prompt: tuple[int, ...] | None = None,
+    **more: Any,
 ) -> Request:
+    """A request whose prompt depends on its id, unless one is given."""
+    own = tuple(1 + (i * 13 + sum(request_id.encode())) % (VOCAB - 1) for i in range(n_prompt))
     return Request(
         request_id=request_id,
         tenant=tenant,
-        prompt=tuple(1 + (i * 13 + len(request_id)) % (VOCAB - 1) for i in range(n_prompt)),
+        prompt=own if prompt is None else prompt,
         max_tokens=max_tokens,
         sampling=SamplingParams(),
         adapter=AdapterKey(tenant, adapter) if adapter else None,
+        **more,
     )

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.prefix_index import PrefixChain
 from lorikeet_engine.scheduling.plan import SamplingParams
+
+if TYPE_CHECKING:
+    from lorikeet_engine.scheduling.fairness import TenantAccount
 
 NEVER = float("inf")
 
@@ -39,11 +43,18 @@ class Request:
         weight: the tenant's share of service, relative to other tenants.
         cache_salt: the tenant's secret; separates its prefix cache from everybody else's.
         group: id shared by the requests of one submit with n > 1; they share the prompt's KV blocks.
+        serial: order of arrival.
+        account: the tenant's; set when it is submitted.
+        chain: keys of its full KV blocks; set when it is submitted.
         tokens: prompt and output together; the newest output token is not in the KV cache yet.
+        n_expected: prompt tokens that were not in the prefix cache when it was submitted.
         n_scheduled: tokens whose keys and values the planned step writes, `n_computed` included.
         n_computed: tokens whose keys and values a finished step has written.
         n_charged: tokens that its tenant has paid for; what is computed again is not paid for again.
-        blocked_since: when it was first passed over for want of memory or of its adapter.
+        n_lost: tokens that were computed and dropped at its last preemption.
+        n_deferrals: steps it waited for another request to compute the prefix they share.
+        blocked_since_s: when it was first passed over for want of memory or of its adapter.
+        adapter_wait_since_s: when it was first passed over for want of its adapter.
     """
 
     request_id: str
@@ -57,21 +68,25 @@ class Request:
     group: str = ""
 
     stage: Stage = Stage.NEW
-    arrival_s: float = 0.0
     serial: int = 0
+    arrival_s: float = 0.0
     deadline_s: float = NEVER
-    n_prompt: int = 0
-    tokens: list[int] = field(default_factory=list)
+    predicted_ttft_s: float = 0.0
+    account: TenantAccount = field(init=False)
+    chain: PrefixChain = field(init=False)
+    n_prompt: int = field(init=False)
+    tokens: list[int] = field(init=False)
+    n_expected: int = 0
     n_scheduled: int = 0
     n_computed: int = 0
     n_charged: int = 0
-    n_cached: int = 0
+    n_lost: int = 0
     n_preemptions: int = 0
+    n_deferrals: int = 0
     admitted_step: int = -1
-    first_admitted_s: float = NEVER
-    blocked_since: float = NEVER
-    predicted_ttft_s: float = 0.0
-    chain: PrefixChain | None = None
+    was_admitted: bool = False
+    blocked_since_s: float = NEVER
+    adapter_wait_since_s: float = NEVER
 
     def __post_init__(self) -> None:
         self.n_prompt = len(self.prompt)

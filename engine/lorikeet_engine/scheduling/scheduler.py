@@ -1,241 +1,378 @@
 """Iteration-level scheduling: which tokens of which requests the next step computes.
 
-First come, first served. Decodes run in every step; prompts are computed in chunks with what is left of the token
-budget; new requests join whenever there is room. A request waits its turn at the first thing that only time gives
-back (KV blocks, a seat, room in the arena); only an adapter that is still being read lets others pass.
+Decodes run in every step, oldest first; prompts are computed in block-aligned chunks with what is left of the token
+budget; then, if nobody had to give way, requests are admitted: the one that waited too long, the preempted, and new
+ones as fairness wants them. What is admitted has blocks for its whole prompt. Tokens count as computed, and blocks as
+shareable, only when the step that computed them has been committed.
 
-Pure Python: no torch, no clock, no I/O. Plans go out, results come back through `commit`.
+Nobody starves (engine-design 3.7): the oldest running request is never preempted, so every running one ends; each
+step has a block's worth of tokens for prompts beside the decodes; and nothing is admitted that would delay the barrier.
+
+Pure Python: no torch, no clock, no I/O. Time is an argument in seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Sequence
 
-from lorikeet_engine.errors import ContextLengthExceeded, EngineError, EngineFailure, InvalidRequest, Overloaded
+from lorikeet_engine.cost import DeviceProfile, ModelCost, StepShape
+from lorikeet_engine.errors import (
+    AdapterRetired,
+    DeadlineExceeded,
+    EngineError,
+    EngineFailure,
+    InvalidRequest,
+)
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.memory.adapter_residency import AdapterResidency, Placement, Residency
+from lorikeet_engine.memory.adapter_residency import AdapterResidency
 from lorikeet_engine.memory.kv_manager import KvManager
-from lorikeet_engine.memory.ledger import Owner
-from lorikeet_engine.scheduling.plan import Phase, PlanRow, StepPlan, StepResult
-from lorikeet_engine.scheduling.request import FinishReason, Request
+from lorikeet_engine.scheduling.adapter_gate import AdapterGate
+from lorikeet_engine.scheduling.admission import AdmissionGate, Rates
+from lorikeet_engine.scheduling.batch import Batch
+from lorikeet_engine.scheduling.counters import SchedulerCounters, TenantLoad
+from lorikeet_engine.scheduling.doorkeeper import Doorkeeper
+from lorikeet_engine.scheduling.events import Event, RequestFailure, TokenOutput
+from lorikeet_engine.scheduling.fairness import FairQueue, Prices
+from lorikeet_engine.scheduling.intake import chain_of, check_request
+from lorikeet_engine.scheduling.limits import SchedulerLimits
+from lorikeet_engine.scheduling.plan import BlockCopy, StepPlan, StepResult
+from lorikeet_engine.scheduling.preemption import SeatControl, VictimChoice
+from lorikeet_engine.scheduling.request import FinishReason, Request, Stage
+from lorikeet_engine.scheduling.running_set import RunningSet
+from lorikeet_engine.scheduling.starter import Starter
+from lorikeet_engine.scheduling.waiting_room import WaitingRoom
+from lorikeet_engine.step_time import StepTimeModel
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerLimits:
-    """The knobs of `EngineConfig` that deciding needs, with automatic values resolved."""
-
-    max_model_len: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    max_adapters_per_step: int
-    max_queued_requests: int
-    eos_token_ids: frozenset[int]
-    vocab: int
-
-
-@dataclass(frozen=True, slots=True)
-class TokenOutput:
-    """One new token of a request; `finish_reason` is set on its last."""
-
-    request_id: str
-    token: int
-    finish_reason: FinishReason | None
-
-
-@dataclass(frozen=True, slots=True)
-class RequestFailure:
-    """A request that ended with an error."""
-
-    request_id: str
-    error: EngineError
+REFERENCE_BATCH = 16  # rows that share the weights, for the price of an adapter's bytes
 
 
 class Scheduler:
     """Owns every request from `submit` to its end.
 
-    Every way out (finish, abort, failure) goes through `_release`, which gives back blocks and pin exactly once.
+    Every way out (finish, abort, failure, expiry) goes through `_release`, which gives everything back exactly once.
     """
 
-    def __init__(self, limits: SchedulerLimits, kv: KvManager, residency: AdapterResidency) -> None:
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        kv: KvManager,
+        residency: AdapterResidency,
+        *,
+        cost: ModelCost,
+        profile: DeviceProfile,
+        itemsize: int = 2,
+    ) -> None:
         self._limits = limits
         self._kv = kv
         self._residency = residency
-        self._waiting: dict[str, Request] = {}
-        self._running: dict[str, Request] = {}
+        self._itemsize = itemsize
+        self.counters = SchedulerCounters()
+        self.last_shape = StepShape()
+        self.timing = StepTimeModel(cost, profile)
+        self._prices = Prices(adapter_per_byte=Prices().output * REFERENCE_BATCH / cost.weights_bytes)
+        self._queue = FairQueue(quantum=limits.locality_quantum)
+        self._room = WaitingRoom(self._queue, residency, barrier_after_s=limits.barrier_after_s, aging_s=limits.aging_s)
+        self._running = RunningSet()
+        self._rates = Rates(self.timing, budget=limits.max_num_batched_tokens)
+        self._gate = AdmissionGate(
+            limits, queue=self._queue, kv=kv, residency=residency, rates=self._rates, counters=self.counters
+        )
+        self._adapters = AdapterGate(
+            residency, max_adapters=limits.max_adapters_per_step, tenant_arena_share=limits.tenant_arena_share
+        )
+        starter = Starter(
+            limits,
+            kv=kv,
+            adapters=self._adapters,
+            room=self._room,
+            running=self._running,
+            prices=self._prices,
+            rates=self._rates,
+            counters=self.counters,
+        )
+        self._victims = VictimChoice(kv=kv, cost=cost, profile=profile, mode=limits.preemption)
+        self._seats = SeatControl(limits.max_num_seqs)
+        self._door = Doorkeeper(
+            kv=kv,
+            room=self._room,
+            running=self._running,
+            adapters=self._adapters,
+            seats=self._seats,
+            starter=starter,
+            plan_first_chunk=self._add_chunk,
+        )
+        self._planned = Batch(0, 0)
         self._step_id = 0
+        self._serial = 0
+        self._n_available = kv.n_available
 
     @property
     def n_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._room)
 
     @property
     def n_running(self) -> int:
         return len(self._running)
 
-    def submit(self, request: Request) -> None:
-        """Queue a request.
+    @property
+    def n_swapped(self) -> int:
+        """How many of the waiting have their KV blocks in host memory."""
+        return sum(request.stage is Stage.SWAPPED for request in self._room.parked())
+
+    @property
+    def seats(self) -> int:
+        """How many requests may run at once now: `max_num_seqs`, or fewer after preemptions."""
+        return self._seats.seats
+
+    def tenants(self) -> list[TenantLoad]:
+        return self._queue.loads()
+
+    # -- coming and going ----------------------------------------------------------------------------------------------
+
+    def submit(self, requests: Sequence[Request], now: float) -> None:
+        """Queue the requests of one submit (more than one for n > 1, with one prompt), all of them or none.
 
         Raises:
-            InvalidRequest: no prompt, a token outside the vocabulary, `max_tokens` below 1, or an id that is in use.
-            ContextLengthExceeded: prompt and `max_tokens` exceed the context, or the whole KV pool.
-            Overloaded: the queue is full.
+            InvalidRequest, ContextLengthExceeded: see `intake.check_request`; or an id that is in use.
+            AdapterRetired: the adapter is being unloaded.
+            Overloaded: the queue is full, or the first token would come too late; see `AdmissionGate`.
         """
-        limits = self._limits
-        if not request.prompt:
-            raise InvalidRequest("the prompt has no tokens", param="prompt")
-        if not all(0 <= token < limits.vocab for token in request.prompt):
-            raise InvalidRequest(f"the prompt has a token id outside 0 … {limits.vocab - 1}", param="prompt")
-        if request.max_tokens < 1:
-            raise InvalidRequest(f"max_tokens is {request.max_tokens}; it must be at least 1", param="max_tokens")
-        if request.request_id in self._waiting or request.request_id in self._running:
-            raise InvalidRequest(f"request id {request.request_id} is in use")
-        if request.n_total > limits.max_model_len or not self._kv.could_ever_hold(request.n_total):
-            raise ContextLengthExceeded(
-                f"prompt ({len(request.prompt)} tokens) plus max_tokens ({request.max_tokens}) exceeds the context "
-                f"of {limits.max_model_len} tokens",
-                param="max_tokens",
-            )
-        if len(self._waiting) >= limits.max_queued_requests:
-            raise Overloaded(f"{len(self._waiting)} requests are waiting; the queue is full")
-        self._waiting[request.request_id] = request
+        for request in requests:
+            check_request(request, self._limits, self._kv)
+            if request.request_id in self._running.by_id or request.request_id in self._room:
+                raise InvalidRequest(f"request id {request.request_id} is in use")
+        first = requests[0]
+        if first.adapter and self._residency.retired(first.adapter):
+            raise AdapterRetired("the adapter's version is being taken out of service", param="model")
+        account = self._queue.account(first.tenant, first.weight)
+        self._gate.check_bounds(len(requests), first.n_prompt, account)
+        for request in requests:
+            request.account = account
+            request.chain = chain_of(request, self._limits, self._kv)
+            request.n_expected = 1
+        hit = self._kv.lookup(first.chain, first.n_prompt)
+        first.n_expected = first.n_prompt - len(hit.blocks) * self._kv.block_size
+        started = sum(request.n_left_to_compute for request in self._running if not request.decodes)
+        self._gate.check_deadline(requests, account, started_tokens=started)
+        for request in requests:
+            self._serial += 1
+            request.serial, request.arrival_s, request.stage = self._serial, now, Stage.WAITING
+            request.deadline_s = now + self._limits.ttft_deadline_s
+            expires_s = request.deadline_s - self._rates.prefill_s(request.n_expected)
+            self._room.add(request, now, expires_s=expires_s)
 
     def abort(self, request_id: str) -> bool:
         """Drop a request wherever it is; false when it is gone already."""
-        if self._waiting.pop(request_id, None):
-            return True
-        request = self._running.get(request_id)
-        if request:
+        request = self._running.by_id.get(request_id) or self._room.get(request_id)
+        if request is not None:
             self._release(request)
         return request is not None
 
-    def is_waiting_for(self, key: AdapterKey) -> bool:
-        return any(request.adapter == key for request in self._waiting.values())
+    def fail_waiting_for(self, key: AdapterKey, error: EngineError) -> list[RequestFailure]:
+        """End the requests that wait for an adapter which will not come."""
+        waiting = self._room.waiting_for(key)
+        for request in waiting:
+            self._release(request)
+        return [RequestFailure(request.request_id, error) for request in waiting]
 
-    def take_waiting_for(self, key: AdapterKey) -> list[str]:
-        """Drop and return the requests that wait for an adapter (it could not be loaded)."""
-        ids = [request.request_id for request in self._waiting.values() if request.adapter == key]
-        for request_id in ids:
-            del self._waiting[request_id]
-        return ids
+    def retire(self, key: AdapterKey) -> list[RequestFailure]:
+        """Take an adapter out of service: what has begun ends as it began, preempted or not; what waits ends now.
 
-    def plan(self) -> StepPlan | None:
+        Its cached prefixes are forgotten at once, its memory when the last request on it has ended.
+        """
+        error = AdapterRetired("the adapter's version was taken out of service", param="model")
+        new = [request for request in self._room.waiting_for(key) if not request.was_admitted]
+        for request in new:
+            self._release(request)
+        self._kv.purge(key)
+        self._residency.retire(key)
+        return [RequestFailure(request.request_id, error) for request in new]
+
+    def reap(self, now: float) -> list[RequestFailure]:
+        """End the queued requests whose deadline cannot be met any more."""
+        self._seats.tick(now)
+        late = self._room.expired(now)
+        for request in late:
+            self._release(request)
+        self.counters.expired += len(late)
+        error = DeadlineExceeded("the first token would have come after its deadline")
+        return [RequestFailure(request.request_id, error) for request in late]
+
+    # -- one iteration -------------------------------------------------------------------------------------------------
+
+    def plan(self, now: float) -> StepPlan | None:
         """The next step, or None when nothing can run now."""
-        budget = self._limits.max_num_batched_tokens
-        chunks: list[tuple[Request, int]] = [(r, 1) for r in self._running.values() if not r.in_prefill]
-        budget -= len(chunks)
-        placements: list[Placement] = []
-        self._want_adapters()
-        started = [request for request in self._running.values() if request.in_prefill]
-        candidates = chain(started, self._admit(placements))
-        while budget > 0 and (request := next(candidates, None)):  # asked only with budget left: asking admits
-            chunks.append((request, min(budget, request.n_left_to_compute)))
-            budget -= chunks[-1][1]
-        if not chunks:
-            return None
         self._step_id += 1
-        rows = [self._row(request, n_tokens) for request, n_tokens in chunks]
-        rows.sort(key=_row_order)  # stable, so arrival decides inside an adapter
-        return StepPlan(self._step_id, tuple(rows), tuple(placements))
+        batch = self._planned = Batch(self._step_id, self._limits.max_num_batched_tokens)
+        preempted = self._plan_decodes(batch, now)
+        self._plan_prefills(batch)
+        if self._room and not preempted:
+            self._door.admit(batch, now)
+        for key in self._residency.take_evicted():
+            self._kv.cool(key)
+        if not batch:
+            return None
+        plan, self.last_shape = batch.write(
+            self._residency, adapter_price=self._prices.adapter_per_byte, itemsize=self._itemsize
+        )
+        return plan
 
-    def commit(self, plan: StepPlan, result: StepResult) -> list[TokenOutput | RequestFailure]:
-        """Take over what the step did; requests that were aborted meanwhile are passed over."""
-        outputs: list[TokenOutput | RequestFailure] = []
+    def commit(self, plan: StepPlan, result: StepResult, now: float) -> list[Event]:
+        """Take over what the step did, at its end; requests that were aborted meanwhile are passed over."""
+        events: list[Event] = list(self._planned.admissions)
+        if self._planned.copying:
+            self._kv.finish_copies()
+        running, sampled = self._running.by_id, result.sampled
+        block_size, output_price = self._kv.block_size, self._prices.output
         for row in plan.rows:
-            request = self._running.get(row.request_id)
+            request_id = row.request_id
+            request = running.get(request_id)
             if request is None:
                 continue
-            request.n_computed += len(row.token_ids)
+            before, after = request.n_computed, request.n_scheduled
+            request.n_computed = after
+            if after // block_size != before // block_size:
+                self._kv.commit(request_id, after, request.tokens)
             if not row.samples:
                 continue
-            token = result.sampled.get(row.request_id)
+            token = sampled.get(request_id)
             if token is None:
                 self._release(request)
-                outputs.append(RequestFailure(row.request_id, EngineFailure("the model's logits are not finite")))
+                events.append(RequestFailure(request_id, EngineFailure("the model's logits are not finite")))
                 continue
-            request.output.append(token)
+            if not row.n_generated:
+                self.counters.count_ttft(predicted_s=request.predicted_ttft_s, actual_s=now - request.arrival_s)
+            request.tokens.append(token)
+            request.account.charge(output_price)
             finish_reason = self._finish_reason(request, token)
-            outputs.append(TokenOutput(row.request_id, token, finish_reason))
+            events.append(TokenOutput(request_id, token, finish_reason))
             if finish_reason:
                 self._release(request)
-        return outputs
+        self._observe(result.seconds)
+        return events
 
-    def fail(self, plan: StepPlan) -> list[str]:
-        """The step failed: drop all of its requests and return their ids."""
-        failed = [row.request_id for row in plan.rows if row.request_id in self._running]
-        for request_id in failed:
-            self._release(self._running[request_id])
-        return failed
+    def fail(self, plan: StepPlan) -> list[RequestFailure]:
+        """The step failed: end all the requests it touched."""
+        error = EngineFailure("the engine failed to compute this request")
+        touched = [row.request_id for row in plan.rows] + [request.request_id for request in self._planned.copying]
+        if self._planned.copying:
+            self._kv.finish_copies()
+        return [RequestFailure(request_id, error) for request_id in dict.fromkeys(touched) if self.abort(request_id)]
 
-    def _admit(self, placements: list[Placement]) -> Iterator[Request]:
-        """Start waiting requests, one each time the caller asks; adapters to place are added on the way."""
-        for request in list(self._waiting.values()):
-            if len(self._running) >= self._limits.max_num_seqs or not self._kv.can_admit(request.n_total):
-                return
-            if request.adapter:
-                if self._residency.state(request.adapter) in (None, Residency.LOADING):
-                    continue
-                if not self._seat_adapter(request.adapter, placements):
-                    return
-            del self._waiting[request.request_id]
-            self._running[request.request_id] = request
-            digest = request.adapter.digest if request.adapter else ""
-            self._kv.admit(request.request_id, Owner(request.tenant, digest), request.n_total)
-            yield request
+    def _plan_decodes(self, batch: Batch, now: float) -> bool:
+        """Every running request that decodes, oldest first; the answer is whether somebody had to give way."""
+        preempted = False
+        grow = self._kv.grow
+        for request in [request for request in self._running if request.decodes]:
+            if request.stage is not Stage.RUNNING:
+                continue  # it gave way to an older one just now
+            n_tokens = request.n_computed + 1
+            table = grow(request.request_id, n_tokens)
+            while table is None and self._make_room(request, batch, now):
+                preempted = True
+                if request.stage is not Stage.RUNNING:
+                    break
+                table = grow(request.request_id, n_tokens)
+            if table is not None:
+                request.n_scheduled = n_tokens
+                batch.add_decode(request, table)
+        return preempted
 
-    def _want_adapters(self) -> None:
-        """Start the adapters of waiting requests on their way, first come first, as far as there is room to load."""
-        for request in self._waiting.values():
-            if not self._residency.has_room_to_load:
-                return
-            if request.adapter:
-                self._residency.want(request.adapter)
-
-    def _seat_adapter(self, key: AdapterKey, placements: list[Placement]) -> bool:
-        """Pin the adapter in the arena; false when the step's cap of adapters or the arena's room does not allow it.
-
-        Every running request counts for the cap, so that a prompt half way through its chunks is never left out.
-        """
-        in_step = {request.adapter for request in self._running.values() if request.adapter}
-        if len(in_step | {key}) > self._limits.max_adapters_per_step:
+    def _make_room(self, request: Request, batch: Batch, now: float) -> bool:
+        """Preempt somebody for a row that found no block; false when the row shall wait a step instead."""
+        if self._kv.n_in_flight:
+            return False  # blocks are on their way back already
+        victim = self._victims.choose(self._running, step_id=self._step_id, budget=self._limits.max_num_batched_tokens)
+        if victim is None:
             return False
-        if self._residency.state(key) is Residency.HOST:
-            placement = self._residency.place(key)
-            if placement is None:
-                return False
-            placements.append(placement)
-        self._residency.pin(key)
+        soonest = self._victims.soonest_end(self._running, request)
+        if soonest is not None and soonest * self._rates.step_s(0) < self._victims.assess(victim).seconds:
+            self.counters.preemptions["wait"] += 1
+            return False
+        batch.remove_decode(victim)
+        self._preempt(victim, batch, now)
         return True
 
-    def _row(self, request: Request, n_tokens: int) -> PlanRow:
-        start, stop = request.n_computed, request.n_computed + n_tokens
-        return PlanRow(
-            request_id=request.request_id,
-            phase=Phase.PREFILL if request.in_prefill else Phase.DECODE,
-            token_ids=request.tokens(start, stop),
-            start=start,
-            block_table=self._kv.grow(request.request_id, stop),
-            adapter=request.adapter,
-            extent=self._residency.base(request.adapter) if request.adapter else -1,
-            samples=stop == len(request.prompt) + len(request.output),
-            sampling=request.sampling,
-            n_generated=len(request.output),
-        )
+    def _preempt(self, request: Request, batch: Batch, now: float) -> None:
+        way = self._victims.way(request)
+        pairs = self._kv.swap_out(request.request_id, request.n_computed) if way == "swap" else None
+        if pairs is not None:
+            batch.swap_outs += [BlockCopy(device, host) for device, host in pairs]
+            batch.note_copying(request)
+            self.counters.swap_bytes["out"] += len(pairs) * self._kv.block_bytes
+            request.stage = Stage.SWAPPED
+        else:
+            way = "recompute"
+            self._kv.release(request.request_id)
+            request.n_lost, request.n_computed, request.n_scheduled = request.n_computed, 0, 0
+            request.stage = Stage.PREEMPTED
+        self.counters.preemptions[way] += 1
+        request.n_preemptions += 1
+        self._seats.on_preemption(now, len(self._running))
+        self._room.park(request, now)  # wants its adapter before it lets go of it
+        self._leave_batch(request)
+
+    def _plan_prefills(self, batch: Batch) -> None:
+        """Go on with the prompts that were begun, oldest first."""
+        for request in self._running:
+            if batch.budget <= 0:
+                return
+            if not request.decodes:
+                self._add_chunk(request, batch)
+
+    def _add_chunk(self, request: Request, batch: Batch) -> bool:
+        """Plan as much of the request's prompt as the budget allows, whole blocks but for the last chunk."""
+        start, n_left = request.n_computed, request.n_left_to_compute
+        n_tokens = min(n_left, batch.budget)
+        if n_tokens < n_left:
+            block_size = self._kv.block_size
+            n_tokens = (start + n_tokens) // block_size * block_size - start
+            if n_tokens <= 0 or not self._limits.enable_chunked_prefill:
+                return False
+        stop = start + n_tokens
+        table = self._kv.grow(request.request_id, stop)
+        assert table is not None, "an admitted request was promised blocks for its whole prompt"
+        request.n_scheduled = stop
+        if request.n_charged < stop:
+            n_new = min(stop, request.n_prompt) - request.n_charged
+            request.account.charge(self._prices.input * max(0, n_new))
+            request.n_charged = stop
+        batch.add_prefill(request, n_tokens, table)
+        return True
+
+    # -- the ends ------------------------------------------------------------------------------------------------------
 
     def _finish_reason(self, request: Request, token: int) -> FinishReason | None:
         if token in self._limits.eos_token_ids:
             return FinishReason.STOP
-        if len(request.output) >= request.max_tokens:
+        if len(request.tokens) >= request.n_total:
             return FinishReason.LENGTH
         return None
 
     def _release(self, request: Request) -> None:
-        del self._running[request.request_id]
-        self._kv.release(request.request_id)
-        if request.adapter:
-            self._residency.unpin(request.adapter)
+        """The one way out: give back what the request holds, wherever it is."""
+        if request.stage is Stage.RUNNING:
+            self._kv.release(request.request_id)
+            self._leave_batch(request)
+        else:
+            if request.stage is Stage.SWAPPED:
+                self._kv.release(request.request_id)
+            self._room.remove(request)
+        request.stage = Stage.ENDED
 
+    def _leave_batch(self, request: Request) -> None:
+        self._running.remove(request)
+        self._adapters.leave(request)
+        request.account.n_running -= 1
 
-def _row_order(row: PlanRow) -> tuple[int, bool, AdapterKey | tuple[()]]:
-    return (row.phase, row.adapter is None, row.adapter or ())
+    def _observe(self, seconds: float) -> None:
+        if not self._planned.moves_bytes:
+            self.timing.observe(self.last_shape, seconds)
+        n_available = self._kv.n_available
+        self._rates.observe(
+            self.last_shape,
+            seconds,
+            is_backlogged=self._queue.n_waiting > 0,
+            n_released=max(0, n_available - self._n_available),
+        )
+        self._n_available = n_available

@@ -1,0 +1,52 @@
+"""What the scheduler counts, for metrics and the overview. Totals since the start unless a comment says otherwise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+ERROR_MEMORY = 0.05  # weight of the newest request in the running error of the TTFT prediction
+
+
+@dataclass(frozen=True, slots=True)
+class TenantLoad:
+    """One tenant's place in the queue; `service` is its virtual token counter."""
+
+    tenant: str
+    waiting: int
+    running: int
+    service: float
+    weight: float
+
+
+@dataclass(slots=True)
+class SchedulerCounters:
+    """`prefix_*` count prompt tokens by (tenant, adapter digest or ""), once a request, when it is first admitted.
+
+    Attributes:
+        misses: why the first block that was not found in the prefix cache was missing, by reason.
+        recomputed_hits: tokens that resumed requests found in the prefix cache again.
+        adapter_stall_s: seconds that requests waited for their adapter though their turn had come.
+        longest_adapter_wait_s: the longest such wait so far.
+        ttft_error_s: running mean of |predicted - actual| time to the first token.
+    """
+
+    preemptions: Counter[str] = field(default_factory=lambda: Counter(swap=0, recompute=0, wait=0))
+    refusals: Counter[str] = field(default_factory=Counter)
+    misses: Counter[str] = field(default_factory=Counter)
+    prefix_queries: Counter[tuple[str, str]] = field(default_factory=Counter)
+    prefix_hits: Counter[tuple[str, str]] = field(default_factory=Counter)
+    swap_bytes: Counter[str] = field(default_factory=lambda: Counter({"in": 0, "out": 0}))
+    recomputed_tokens: int = 0
+    recomputed_hits: int = 0
+    expired: int = 0
+    adapter_stall_s: float = 0.0
+    longest_adapter_wait_s: float = 0.0
+    ttft_error_s: float = 0.0
+
+    def count_adapter_wait(self, seconds: float) -> None:
+        self.adapter_stall_s += seconds
+        self.longest_adapter_wait_s = max(self.longest_adapter_wait_s, seconds)
+
+    def count_ttft(self, *, predicted_s: float, actual_s: float) -> None:
+        self.ttft_error_s += ERROR_MEMORY * (abs(predicted_s - actual_s) - self.ttft_error_s)

@@ -1,0 +1,175 @@
+"""Whose turn it is: weighted virtual token counters (VTC, arXiv 2401.00588), one a tenant.
+
+A counter grows with the service that a tenant receives, divided by its weight; the tenant with the smallest one is
+next. A tenant that comes back from idleness is lifted to the smallest counter of those at work, so idle time earns no
+credit; it keeps a larger one, so going idle for a moment erases no debt.
+
+Between two continuously backlogged tenants the received service per weight differs by at most about twice the largest
+single charge: one step's tokens at the input price, or the running tokens at the output price.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import islice
+
+from lorikeet_engine.scheduling.counters import TenantLoad
+from lorikeet_engine.scheduling.request import Request
+
+LOOKAHEAD = 8  # requests of one tenant that are looked at when its first ones cannot run
+KEPT_ACCOUNTS = 4096  # idle accounts are dropped beyond this, those without debt first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Virtual tokens charged for one token of service.
+
+    Attributes:
+        adapter_per_byte: for each byte of adapters that a step reads; the rows that share an adapter share its price.
+    """
+
+    input: float = 1.0
+    cached: float = 0.1
+    output: float = 2.0
+    adapter_per_byte: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class TenantAccount:
+    """One tenant: what it received, what waits, what runs.
+
+    Attributes:
+        waiting: never admitted requests, by arrival.
+        waiting_tokens: prompt tokens of these that are expected to be computed.
+        is_shedding: whether the predictor refuses this tenant's requests at the moment (hysteresis).
+    """
+
+    tenant: str
+    serial: int
+    weight: float = 1.0
+    service: float = 0.0
+    waiting: OrderedDict[str, Request] = field(default_factory=OrderedDict)
+    waiting_tokens: int = 0
+    n_running: int = 0
+    n_parked: int = 0  # preempted, waiting to be resumed
+    is_shedding: bool = False
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.waiting or self.n_running or self.n_parked)
+
+    def charge(self, virtual_tokens: float) -> None:
+        self.service += virtual_tokens / self.weight
+
+
+class FairQueue:
+    """The accounts of all tenants, and the order in which their requests are tried."""
+
+    def __init__(self, *, quantum: float) -> None:
+        self._quantum = quantum
+        self._accounts: dict[str, TenantAccount] = {}
+        self._serial = 0
+        self._served_minimum = 0.0
+        self.n_waiting = 0
+        self.waiting_tokens = 0
+
+    def account(self, tenant: str, weight: float) -> TenantAccount:
+        """The tenant's account, with the weight it has now."""
+        account = self._accounts.get(tenant)
+        if account is None:
+            self._forget_idle()
+            self._serial += 1
+            account = self._accounts[tenant] = TenantAccount(tenant, self._serial)
+        account.weight = weight
+        return account
+
+    def wake(self, account: TenantAccount) -> None:
+        """Lift the counter of a tenant that was idle until now; called before its work is counted."""
+        if account.is_idle:
+            active = [other.service for other in self._accounts.values() if not other.is_idle]
+            account.service = max(account.service, min(active, default=self._served_minimum))
+
+    def push(self, account: TenantAccount, request: Request, n_tokens: int) -> None:
+        self.wake(account)
+        account.waiting[request.request_id] = request
+        account.waiting_tokens += n_tokens
+        self.n_waiting += 1
+        self.waiting_tokens += n_tokens
+
+    def remove(self, account: TenantAccount, request: Request, n_tokens: int) -> None:
+        del account.waiting[request.request_id]
+        account.waiting_tokens -= n_tokens
+        self.n_waiting -= 1
+        self.waiting_tokens -= n_tokens
+
+    def backlogged_weight(self) -> float:
+        return sum(account.weight for account in self._accounts.values() if account.waiting)
+
+    def smallest_service(self) -> float:
+        """The smallest counter of the tenants at work."""
+        active = [account.service for account in self._accounts.values() if not account.is_idle]
+        return min(active, default=self._served_minimum)
+
+    def loads(self) -> list[TenantLoad]:
+        """Every tenant at work."""
+        return [
+            TenantLoad(a.tenant, len(a.waiting), a.n_running, a.service, a.weight)
+            for a in self._accounts.values()
+            if not a.is_idle
+        ]
+
+    def candidates(self, is_local: Callable[[Request], bool]) -> Iterator[Request]:
+        """Requests to try, in order; the caller removes those it admits before it asks for the next.
+
+        Least served tenant first, each with up to `LOOKAHEAD` of its oldest requests. Before that, as the locality
+        quantum allows (DLPM, arXiv 2501.14312): heads whose adapter is in the batch already, of tenants at most a
+        quantum ahead of the least served. They cost no further adapter read.
+        """
+        backlog = [(account.service, account.serial, account) for account in self._accounts.values() if account.waiting]
+        if not backlog:
+            return
+        heapify(backlog)
+        self._served_minimum = backlog[0][0]
+        if self._quantum:
+            yield from self._local_heads(backlog, is_local)
+        while backlog:
+            service, serial, account = heappop(backlog)
+            if account.service > service:  # served in the meantime: back to its new place
+                heappush(backlog, (account.service, serial, account))
+                continue
+            if (yield from self._first_of(account)):
+                heappush(backlog, (account.service, serial, account))
+
+    def _local_heads(
+        self, backlog: list[tuple[float, int, TenantAccount]], is_local: Callable[[Request], bool]
+    ) -> Iterator[Request]:
+        limit = backlog[0][0] + self._quantum
+        for service, _, account in list(backlog):
+            if service > limit:
+                continue
+            while account.waiting and account.service <= limit:
+                head = next(iter(account.waiting.values()))
+                if not is_local(head):
+                    break
+                yield head
+                if head.request_id in account.waiting:
+                    break
+
+    def _first_of(self, account: TenantAccount) -> Generator[Request, None, bool]:
+        """Offer the tenant's requests until one is taken; the generator's value says whether one was."""
+        for request in list(islice(account.waiting.values(), LOOKAHEAD)):
+            yield request
+            if request.request_id not in account.waiting:
+                return True
+        return False
+
+    def _forget_idle(self) -> None:
+        if len(self._accounts) < KEPT_ACCOUNTS:
+            return
+        floor = self.smallest_service()
+        for tenant, account in list(self._accounts.items()):
+            if account.is_idle and account.service <= floor:
+                del self._accounts[tenant]

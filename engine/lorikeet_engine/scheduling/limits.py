@@ -1,0 +1,47 @@
+"""The knobs of `EngineConfig` that deciding needs, with automatic values resolved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lorikeet_engine.scheduling.request import NEVER
+
+PreemptionMode = Literal["auto", "swap", "recompute"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerLimits:
+    """Limits and policies; times in seconds.
+
+    Attributes:
+        cache_root: what the KV cache depends on besides tenant and adapter: model digest and KV format.
+        ttft_deadline_s: a request that cannot get its first token within it is refused, or dropped from the queue.
+        tenant_*_share: what one tenant may take of the queue, of the seats, of the KV pool, of the arena.
+        barrier_after_s: a request that memory kept waiting for so long becomes the barrier: nothing that would delay
+            it further is admitted before it.
+        aging_s: a request that waited so long, for whatever reason, becomes the barrier too. Not below the deadline,
+            or the oldest requests of a tenant that sends too much would go before everybody else's.
+        locality_quantum: virtual tokens that a tenant may be ahead of the least served and still go first, when its
+            adapter is in the batch already; 0 = never.
+    """
+
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_adapters_per_step: int
+    max_queued_requests: int
+    eos_token_ids: frozenset[int]
+    vocab: int
+    cache_root: tuple[str, str] = ("", "")
+    max_queued_tokens: int = 1 << 62
+    enable_chunked_prefill: bool = True
+    preemption: PreemptionMode = "auto"
+    ttft_deadline_s: float = NEVER
+    tenant_queue_share: float = 1.0
+    tenant_seat_share: float = 1.0
+    tenant_kv_share: float = 1.0
+    tenant_arena_share: float = 1.0
+    barrier_after_s: float = 3.0
+    aging_s: float = NEVER
+    locality_quantum: float = 0.0
