@@ -19,17 +19,18 @@ from lorikeet_engine.identity import AdapterKey
 
 EvictionPolicy = Literal["gdsf", "lru"]
 
+LOAD_LATENCY_S = 0.005  # what does not grow with the image: opening, asking, starting
 HALF_LIFE_S = 60.0
 WAITING_WEIGHT = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ReloadCost:
     """What it takes to bring an adapter back: a copy from host memory, and before it perhaps a read from disk."""
 
     place_seconds_per_byte: float
     load_seconds_per_byte: float
-    load_latency_s: float  # a load's part that does not grow with the image: opening, verifying, parsing
+    load_latency_s: float = LOAD_LATENCY_S
 
     def seconds(self, n_bytes: int, *, from_host: bool) -> float:
         place = n_bytes * self.place_seconds_per_byte

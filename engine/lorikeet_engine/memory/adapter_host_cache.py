@@ -1,12 +1,12 @@
-"""Which packed adapters lie in host memory, and which of them may be dropped.
+"""Which packed adapters lie in host memory or are on their way there, and which of them may be dropped.
 
-    (expected) ──arrive──▶ idle ──lease──▶ leased        a request waits for the image
-     in flight              │ ▲──────────────┘
-                            └──use──▶ in use ──idle──▶   the image is being copied to the device
+    wish ──start_next──▶ in flight ──arrive──▶ idle ◀──▶ leased     a request waits for the image
+                                               idle ◀──▶ in use     the image is being copied to the device
 
-Idle images are kept as long as nothing else needs the room, and dropped least recently used first. A leased one is
-never dropped before its time, a few loads long; after it, only for the adapter that the scheduler's barrier waits for.
-Whether the adapter is on the device as well is `adapter_residency`'s business, the bytes are the loop's.
+A load starts only when room for it was set aside. Idle images are kept as long as nothing else needs the room, and
+dropped least recently used first. A leased one is never dropped before its time, a few loads long; after it, only for
+the image that the scheduler's barrier waits for. Whether the adapter is on the device as well is `adapter_residency`'s
+business, the bytes are the loop's.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.ledger_snapshot import LedgerSnapshot
+from lorikeet_engine.memory.adapter_wishes import LoadWishes
 from lorikeet_engine.memory.ledger import MemoryState, Owner, PoolLedger
 
 LEASE_LOADS = 4.0
 LEASE_MIN_S = 1.0
-DROP_REASONS = ("room", "lease_expired", "no_room", "retired")
 
 
 @dataclass(slots=True)
@@ -41,12 +40,15 @@ class _Load:
 class AdapterHostCache:
     """Images within `capacity` bytes. Every call costs O(1), or O(1) for each image it drops."""
 
-    def __init__(self, *, capacity: int) -> None:
+    def __init__(self, *, capacity: int, max_loading: int) -> None:
         self.ledger = PoolLedger("host", capacity)
-        self.drops: Counter[str] = Counter(dict.fromkeys(DROP_REASONS, 0))
+        self.drops = Counter(room=0, lease_expired=0, no_room=0, retired=0)
         self._images: dict[AdapterKey, _Image] = {}
         self._idle: OrderedDict[AdapterKey, None] = OrderedDict()  # least recently used first
         self._leased: OrderedDict[AdapterKey, None] = OrderedDict()  # the oldest lease first
+        self._max_loading = max_loading
+        self._wishes = LoadWishes()
+        self._to_load: list[AdapterKey] = []
         self._loads: dict[AdapterKey, _Load] = {}
         self._dropped: dict[AdapterKey, None] = {}
         self._typical_bytes = 0
@@ -56,31 +58,56 @@ class AdapterHostCache:
         return key in self._images
 
     @property
-    def n_loading(self) -> int:
-        return len(self._loads)
-
-    @property
     def lease_s(self) -> float:
         """How long a lease holds: a few times what loads took of late."""
         return max(LEASE_MIN_S, LEASE_LOADS * self._load_s)
 
-    def begin(self, key: AdapterKey, n_bytes: int, now: float, *, breaks_leases: bool) -> list[AdapterKey] | None:
-        """Set room aside for an image that is about to be loaded, and name the images dropped for it.
-
-        `n_bytes` is 0 for an adapter never seen: then room for a typical one is set aside, and what the image really
-        takes is settled in `arrive`. None, and nothing changes, when the room cannot be made.
-        """
+    def wish(self, key: AdapterKey, n_bytes: int) -> None:
+        """Load the image when there is room for it; `n_bytes` is 0 for an adapter never seen."""
         if key in self._loads or key in self._images:
             raise ValueError(f"adapter {key.digest} is in host memory or on its way there")
-        expected = n_bytes or self._typical_bytes
-        dropped = self._make_room(expected, now, breaks_leases=breaks_leases)
-        if dropped is not None:
-            load = _Load(Owner(key.tenant, key.digest), expected, now)
-            self._loads[key] = load
-            self._move(load, MemoryState.FREE, MemoryState.IN_FLIGHT)
-        return dropped
+        self._wishes.add(key, n_bytes)
 
-    def arrive(self, key: AdapterKey, n_bytes: int, now: float, *, breaks_leases: bool) -> list[AdapterKey] | None:
+    def unwish(self, key: AdapterKey) -> None:
+        """Nobody waits any more; no news for a load that has begun."""
+        self._wishes.discard(key)
+
+    def is_wished(self, key: AdapterKey) -> bool:
+        return key in self._wishes
+
+    def prefer(self, key: AdapterKey) -> None:
+        """This image comes first, and expired leases make room for it; one image at a time."""
+        self._wishes.preferred = key
+
+    def stop_preferring(self, key: AdapterKey) -> None:
+        if self._wishes.preferred == key:
+            self._wishes.preferred = None
+
+    def start_next(self, now: float) -> tuple[AdapterKey, list[AdapterKey]] | None:
+        """Set room aside for the next wish and start its load; also names the images dropped for it.
+
+        Room is set aside for a typical image while the size is unknown; what it really takes is settled in `arrive`.
+        None when no load may start now. A wish that finds no room is not overtaken by smaller ones.
+        """
+        key = self._wishes.head()
+        if key is None or len(self._loads) >= self._max_loading:
+            return None
+        expected = self._wishes.n_bytes(key) or self._typical_bytes
+        dropped = self._make_room(expected, now, breaks_leases=key == self._wishes.preferred)
+        if dropped is None:
+            return None
+        self._wishes.grant(key)
+        load = self._loads[key] = _Load(Owner(key.tenant, key.digest), expected, now)
+        self._move(load, MemoryState.FREE, MemoryState.IN_FLIGHT)
+        self._to_load.append(key)
+        return key, dropped
+
+    def take_loads(self) -> list[AdapterKey]:
+        """The loads to begin now; each is told once."""
+        loads, self._to_load = self._to_load, []
+        return loads
+
+    def arrive(self, key: AdapterKey, n_bytes: int, now: float) -> list[AdapterKey] | None:
         """The load has ended with an image, idle from now on; names the images dropped for it.
 
         None when it is larger than expected and the room cannot be made: then the image itself is dropped.
@@ -88,14 +115,13 @@ class AdapterHostCache:
         load = self._end(key)
         self._load_s += ((now - load.started) - self._load_s) / 4 if self._load_s else now - load.started
         self._typical_bytes += (n_bytes - self._typical_bytes) // 4 if self._typical_bytes else n_bytes
-        dropped = self._make_room(n_bytes, now, breaks_leases=breaks_leases)
+        dropped = self._make_room(n_bytes, now, breaks_leases=key == self._wishes.preferred)
         if dropped is None:
             self._dropped[key] = None
             self.drops["no_room"] += 1
             return None
         self._dropped.pop(key, None)  # what is meant by it was replaced by this image
-        image = _Image(load.owner, n_bytes, MemoryState.CACHED)
-        self._images[key] = image
+        image = self._images[key] = _Image(load.owner, n_bytes, MemoryState.CACHED)
         self._idle[key] = None
         self._move(image, MemoryState.FREE, MemoryState.CACHED)
         return dropped
@@ -141,9 +167,6 @@ class AdapterHostCache:
         """The adapters whose image must be freed now; each is told once."""
         dropped, self._dropped = self._dropped, {}
         return list(dropped)
-
-    def snapshot(self) -> LedgerSnapshot:
-        return self.ledger.snapshot()
 
     def recount(self) -> dict[MemoryState, int]:
         """Bytes by state, counted from images and loads and not from the ledger."""

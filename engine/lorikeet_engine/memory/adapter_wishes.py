@@ -1,7 +1,7 @@
 """Which adapters are to be loaded once a load may start: first come first served inside a tenant, tenants in turn.
 
-Taking tenants in turn keeps one that asks for a thousand adapters from standing before everybody else. Knows neither
-sizes nor room.
+Taking tenants in turn keeps one that asks for a thousand adapters from standing before everybody else. Knows of
+no room.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ class LoadWishes:
 
     def __init__(self) -> None:
         self.preferred: AdapterKey | None = None
-        self._by_tenant: OrderedDict[str, OrderedDict[AdapterKey, None]] = OrderedDict()
+        self._by_tenant: OrderedDict[str, OrderedDict[AdapterKey, int]] = OrderedDict()
 
     def __contains__(self, key: AdapterKey) -> bool:
         return key in self._by_tenant.get(key.tenant, ())
 
-    def add(self, key: AdapterKey, *, first: bool = False) -> None:
-        """Remember a wish, once; `first` puts it before the tenant's others."""
-        keys = self._by_tenant.setdefault(key.tenant, OrderedDict())
-        keys.setdefault(key)
-        if first:
-            keys.move_to_end(key, last=False)
+    def add(self, key: AdapterKey, n_bytes: int) -> None:
+        """Remember a wish, once; `n_bytes` is what its image is known to take, 0 if it is not."""
+        self._by_tenant.setdefault(key.tenant, OrderedDict()).setdefault(key, n_bytes)
+
+    def n_bytes(self, key: AdapterKey) -> int:
+        return self._by_tenant[key.tenant][key]
 
     def discard(self, key: AdapterKey) -> None:
         keys = self._by_tenant.get(key.tenant)
