@@ -18,7 +18,7 @@ from lorikeet_engine.scheduling.request import FinishReason, Request
 from tests.engine.equality.prompts import BASE, N_TOKENS, adapter_dirs
 
 TENANT = "tenant"
-OTHER_TENANT = "other tenant"
+OTHER_TENANT = "other-tenant"
 STEP_S = 0.02  # the virtual time that a step takes
 IDLE_S = 0.001  # the real time to give a load when there is nothing to compute
 MAX_STEPS = 20_000
