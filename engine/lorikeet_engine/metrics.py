@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from lorikeet_engine.protocol import EngineStats
 
 POOL_STATES = ("used", "reserved", "in_flight", "cached", "free")
-RESIDENCIES = ("loading", "host", "placing", "resident", "draining")
+RESIDENCIES = ("cold", "loading", "host", "placing", "resident", "draining")
 
 
 class EngineCollector(Collector):

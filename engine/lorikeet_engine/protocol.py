@@ -116,7 +116,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 class AdapterResidency(msgspec.Struct, frozen=True, kw_only=True):
     """One adapter that the engine knows: its state, bytes, and the requests that run on it or wait for it.
 
-    `state` is "loading", "host", "placing", "resident" or "draining".
+    `state` is "cold" (its load has not begun), "loading", "host", "placing", "resident" or "draining".
     """
 
     tenant: str

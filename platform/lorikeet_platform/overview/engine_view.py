@@ -146,7 +146,7 @@ def _adapter_use(use: PrefixUse, names: Names, base_model: str) -> AdapterPrefix
 
 def _residency(known: Sequence[AdapterResidency], names: Names) -> ResidencyCounts:
     states = Counter(adapter.state for adapter in known)
-    warm = {(adapter.tenant, adapter.digest) for adapter in known}
+    warm = {(adapter.tenant, adapter.digest) for adapter in known if adapter.state != "cold"}
     return ResidencyCounts(
         cold=len(names.versions.keys() - warm),
         loading=states["loading"] + states["placing"],

@@ -1,19 +1,71 @@
-"""A scripted engine behind a real ZeroMQ socket, in a thread; and a tokenizer of single bytes."""
+"""A scripted engine behind a real ZeroMQ socket, in a thread; a tokenizer of single bytes; and a client's moves."""
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from lorikeet_engine.client import EngineClient, Generation, GenerationRequest, SamplingParams
+from lorikeet_engine.memory.ledger import MemoryState
 from lorikeet_engine.protocol import EngineInfo
 from lorikeet_engine.server import EngineServer
 from lorikeet_engine.socket_keys import SocketKeys
 from tests.support.scripted_engine_parts import VOCAB, ScriptedEngine, scripted_engine
+
+StartEngine = Callable[..., Any]
+
+
+def generation_request(request_id: str = "r", **changes: Any) -> GenerationRequest:
+    fields: dict[str, Any] = {
+        "request_id": request_id,
+        "tenant": "anna",
+        "prompt": (5, 6, 7),
+        "max_tokens": 6,
+        "sampling": SamplingParams(),
+    }
+    return GenerationRequest(**(fields | changes))
+
+
+async def answer(generation: Generation) -> tuple[str, str | None]:
+    text, reason = "", None
+    async for delta in generation:
+        text += delta.text
+        reason = delta.finish_reason
+    return text, reason
+
+
+def with_client(
+    engine: Any, model_dir: Path, scenario: Callable[[EngineClient], Awaitable[None]], **options: Any
+) -> None:
+    async def run() -> None:
+        client = EngineClient(endpoint=engine.endpoint, model_dir=model_dir, **options)
+        await client.start()
+        try:
+            await client.wait_ready(5)
+            await scenario(client)
+        finally:
+            await client.stop()
+
+    asyncio.run(run())
+
+
+async def eventually(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def is_given_back(engine: RunningEngine) -> bool:
+    """Whether no request holds KV memory any more; what is cached is nobody's."""
+    ledger = engine.parts.loop.kv.ledger
+    return ledger[MemoryState.FREE] + ledger[MemoryState.CACHED] == ledger.capacity
 
 
 @pytest.fixture(scope="session")
@@ -32,9 +84,9 @@ def byte_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class RunningEngine:
     """One `EngineServer` in a thread."""
 
-    def __init__(self, endpoint: str, *, keys: SocketKeys | None = None, drain_s: float = 0.2) -> None:
+    def __init__(self, endpoint: str, *, keys: SocketKeys | None = None, drain_s: float = 0.2, **limits: Any) -> None:
         self.endpoint = endpoint
-        self.parts: ScriptedEngine = scripted_engine(max_model_len=128, n_blocks=65)
+        self.parts: ScriptedEngine = scripted_engine(**{"max_model_len": 128, "n_blocks": 65} | limits)
         info = EngineInfo(
             model_name="scripted",
             model_digest="0" * 64,
@@ -55,12 +107,12 @@ class RunningEngine:
 
 @pytest.fixture
 def start_engine() -> Iterator[Callable[..., RunningEngine]]:
-    """Start engines on a private socket; all are stopped at the end."""
+    """Start engines on a private socket, with limits of their own where given; all are stopped at the end."""
     started: list[RunningEngine] = []
     with tempfile.TemporaryDirectory(prefix="lk-") as folder:  # short: a socket's path has at most 107 bytes
 
-        def start(endpoint: str = f"ipc://{folder}/e", **options: object) -> RunningEngine:
-            started.append(RunningEngine(endpoint, **options))  # type: ignore[arg-type]
+        def start(endpoint: str = f"ipc://{folder}/e", **options: Any) -> RunningEngine:
+            started.append(RunningEngine(endpoint, **options))
             return started[-1]
 
         yield start

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,54 +14,19 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from lorikeet_engine.client import EngineClient, Generation, GenerationRequest, SamplingParams, Usage
+from lorikeet_engine.client import EngineClient, SamplingParams, Usage
 from lorikeet_engine.errors import ContextLengthExceeded, EngineUnavailable, InvalidRequest
-from lorikeet_engine.memory.ledger import MemoryState
 from lorikeet_engine.protocol import PROTOCOL_VERSION, EngineInfo, Welcome, encode
 from lorikeet_engine.socket_keys import SocketKeys, keys_for
+from tests.engine.socket.conftest import (
+    StartEngine,
+    answer,
+    eventually,
+    generation_request,
+    is_given_back,
+    with_client,
+)
 from tests.support.scripted_engine_parts import answer_alone
-
-StartEngine = Callable[..., Any]
-
-
-def generation_request(request_id: str = "r", **changes: Any) -> GenerationRequest:
-    fields: dict[str, Any] = {
-        "request_id": request_id,
-        "tenant": "anna",
-        "prompt": (5, 6, 7),
-        "max_tokens": 6,
-        "sampling": SamplingParams(),
-    }
-    return GenerationRequest(**(fields | changes))
-
-
-async def answer(generation: Generation) -> tuple[str, str | None]:
-    text, reason = "", None
-    async for delta in generation:
-        text += delta.text
-        reason = delta.finish_reason
-    return text, reason
-
-
-def with_client(
-    engine: Any, model_dir: Path, scenario: Callable[[EngineClient], Awaitable[None]], **options: Any
-) -> None:
-    async def run() -> None:
-        client = EngineClient(endpoint=engine.endpoint, model_dir=model_dir, **options)
-        await client.start()
-        try:
-            await client.wait_ready(5)
-            await scenario(client)
-        finally:
-            await client.stop()
-
-    asyncio.run(run())
-
-
-async def eventually(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def test_an_answer_is_the_text_of_its_tokens_and_is_counted(start_engine: StartEngine, byte_model_dir: Path) -> None:
@@ -141,23 +105,9 @@ def test_a_closed_generation_stops_the_engines_work(start_engine: StartEngine, b
         await generation.close()
         await generation.close()
         await eventually(lambda: not engine.parts.loop.has_work)
-        assert engine.parts.loop.kv.ledger[MemoryState.FREE] == engine.parts.loop.kv.ledger.capacity
+        assert is_given_back(engine)
 
     with_client(engine, byte_model_dir, scenario)
-
-
-def test_stats_carry_both_ledgers(start_engine: StartEngine, byte_model_dir: Path) -> None:
-    async def scenario(client: EngineClient) -> None:
-        await answer(await client.generate(generation_request(adapter_digest="red")))
-        stats = await client.stats()
-        assert stats.generated_tokens_total == 6
-        assert stats.prompt_tokens_total == 3
-        for ledger in (stats.kv, stats.arena):
-            parts = ledger.used + ledger.reserved + ledger.in_flight + ledger.cached + ledger.free
-            assert parts == ledger.capacity
-        assert [(a.tenant, a.digest, a.state, a.requests) for a in stats.adapters] == [("anna", "red", "resident", 0)]
-
-    with_client(start_engine(), byte_model_dir, scenario)
 
 
 def test_a_restart_ends_running_requests_with_an_error_and_new_ones_work(

@@ -132,12 +132,12 @@ def test_before_the_first_request_there_is_no_hit_rate(owner: TestClient, engine
 def test_every_ready_version_is_somewhere_between_cold_and_resident(
     owner: TestClient, engine: MeasuredEngine, context: PlatformContext, harbour: Tenant
 ) -> None:
-    digests = [a_digest(context, harbour, f"adapter-{n}") for n in range(6)]
-    states = ["loading", "placing", "host", "resident", "draining"]
+    digests = [a_digest(context, harbour, f"adapter-{n}") for n in range(7)]
+    states = ["cold", "loading", "placing", "host", "resident", "draining"]
     engine.figures = {
         "adapters": [resident(d, tenant=harbour.id, state=s) for d, s in zip(digests[1:], states, strict=True)]
     }
-    assert shown(owner)["residency"] == {"cold": 1, "loading": 2, "host": 1, "resident": 1, "draining": 1}
+    assert shown(owner)["residency"] == {"cold": 2, "loading": 2, "host": 1, "resident": 1, "draining": 1}
 
 
 def test_adapters_are_shown_by_name_the_busiest_first_and_not_without_end(
