@@ -1,0 +1,168 @@
+"""Drives a scripted engine step by step and checks, after each, everything that must always hold.
+
+What a test submits is remembered here, so that at the end every request is accounted for: it got exactly the answer it
+would have got alone, or one error, or it was aborted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lorikeet_engine.errors import EngineError
+from lorikeet_engine.memory.adapter_residency import Residency
+from lorikeet_engine.memory.ledger import MemoryState
+from lorikeet_engine.scheduling.events import Admitted, RequestFailure, TokenOutput
+from lorikeet_engine.scheduling.limits import SchedulerLimits
+from lorikeet_engine.scheduling.plan import Phase, PlanRow, StepPlan
+from lorikeet_engine.scheduling.request import Request, Stage
+from tests.support.scripted_engine_parts import ScriptedEngine, answer_alone
+
+IN_USE = (MemoryState.USED, MemoryState.RESERVED, MemoryState.IN_FLIGHT)
+
+
+@dataclass
+class Harness:
+    """One engine and everything that was asked of it.
+
+    Attributes:
+        waits: by request, the steps from its arrival to its first start, and its rank among the waiting when it came.
+    """
+
+    engine: ScriptedEngine
+    limits: SchedulerLimits
+    now: float = 0.0
+    n_steps: int = 0
+    tokens: dict[str, list[int]] = field(default_factory=dict)
+    failures: dict[str, EngineError] = field(default_factory=dict)
+    finished: set[str] = field(default_factory=set)
+    aborted: set[str] = field(default_factory=set)
+    requests: dict[str, Request] = field(default_factory=dict)
+    arrivals: dict[str, tuple[float, int]] = field(default_factory=dict)
+    waits: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        rank = self.engine.loop.scheduler.n_waiting
+        self.engine.loop.submit(requests, self.now)
+        for request in requests:
+            rank += 1
+            self.requests[request.request_id] = request
+            self.arrivals[request.request_id] = (self.now, rank)
+
+    def abort(self, request_id: str) -> None:
+        if self.engine.loop.scheduler.abort(request_id):
+            self.aborted.add(request_id)
+
+    def unfinished(self) -> list[str]:
+        ended = self.finished | self.aborted | self.failures.keys()
+        return [request_id for request_id in self.requests if request_id not in ended]
+
+    def step(self) -> None:
+        loop, n_plans = self.engine.loop, len(self.engine.runner.plans)
+        waiting_before = [r for r in self.requests.values() if r.stage in (Stage.WAITING, Stage.PREEMPTED)]
+        for event in loop.step(self.now):
+            self._take(event)
+        plans = self.engine.runner.plans[n_plans:]
+        if plans:
+            self._check_plan(plans[0])
+        else:
+            self._check_that_idling_is_justified(waiting_before)
+        self._check_memory()
+        self.now += 1.0
+        self.n_steps += 1
+
+    def drain(self, *, max_steps: int) -> None:
+        """Step until nothing is left, then see that nothing is held and every answer is right."""
+        for _ in range(max_steps):
+            if not (self.engine.loop.has_work or self.engine.loader.pending):  # a load ends though nobody waits for it
+                break
+            self.step()
+        assert not self.engine.loop.has_work, f"left after {max_steps} steps: {self.unfinished()}"
+        self._check_memory()
+        loop = self.engine.loop
+        for ledger in (loop.kv.ledger, loop.kv.swap_ledger, loop.residency.ledger, loop.residency.host_ledger):
+            assert [ledger[state] for state in IN_USE] == [0, 0, 0], ledger.name
+        assert loop.kv.block_tables() == {}
+        assert self.unfinished() == []
+        for request_id, request in self.requests.items():
+            self._check_answer(request_id, request)
+
+    def _take(self, event: TokenOutput | RequestFailure | Admitted) -> None:
+        assert event.request_id not in self.finished | self.failures.keys(), "something came after the end"
+        if isinstance(event, Admitted):
+            assert event.request_id not in self.waits, "told twice that it began"
+            arrived, rank = self.arrivals[event.request_id]
+            self.waits[event.request_id] = (self.now - arrived, rank)
+        elif isinstance(event, RequestFailure):
+            self.failures[event.request_id] = event.error
+        else:
+            assert event.request_id in self.waits, "a token before it began"
+            assert event.request_id not in self.aborted, "a token after the abort"
+            self.tokens.setdefault(event.request_id, []).append(event.token)
+            if event.finish_reason:
+                self.finished.add(event.request_id)
+
+    def _check_answer(self, request_id: str, request: Request) -> None:
+        got = self.tokens.get(request_id, [])
+        expected = answer_alone(request.prompt, request.max_tokens, request.adapter)
+        if request_id in self.finished:
+            assert got == expected
+        else:
+            assert got == expected[: len(got)]
+            assert request_id in self.aborted or request_id in self.failures
+
+    def _check_plan(self, plan: StepPlan) -> None:
+        limits = self.limits
+        assert plan.n_tokens <= limits.max_num_batched_tokens
+        assert len(plan.rows) <= limits.max_num_seqs
+        assert self.engine.loop.scheduler.n_running <= limits.max_num_seqs
+        running = [r for r in self.requests.values() if r.stage is Stage.RUNNING]
+        adapters = {r.adapter for r in running if r.adapter} | {row.adapter for row in plan.rows if row.adapter}
+        assert len({row.adapter for row in plan.rows if row.adapter}) <= limits.max_adapters_per_step
+        assert len(adapters) <= limits.max_adapters_per_step
+        names = [row.request_id for row in plan.rows]
+        assert len(set(names)) == len(names)
+        order = [(row.phase, row.adapter is None, row.adapter or ("", "")) for row in plan.rows]
+        assert order == sorted(order)
+        for row in plan.rows:
+            self._check_row(row)
+        written = Counter(block for row in plan.rows for block in self._written(row))
+        assert not written or max(written.values()) == 1, "two requests write one block"
+
+    def _check_row(self, row: PlanRow) -> None:
+        block, stop = self.engine.loop.kv.block_size, row.start + len(row.token_ids)
+        request = self.requests[row.request_id]
+        assert len(row.block_table) * block >= stop
+        assert len(row.block_table) * block - stop < block or row.phase is Phase.PREFILL
+        if row.phase is Phase.DECODE:
+            assert len(row.token_ids) == 1
+        if not row.samples:
+            assert row.phase is Phase.PREFILL
+            assert stop % block == 0, "a chunk that is not the last ends on a block's border"
+            assert stop < request.n_prompt + len(self.tokens.get(row.request_id, []))
+
+    def _written(self, row: PlanRow) -> list[int]:
+        block, stop = self.engine.loop.kv.block_size, row.start + len(row.token_ids)
+        return list(row.block_table[row.start // block : -(-stop // block)])
+
+    def _check_that_idling_is_justified(self, waiting: list[Request]) -> None:
+        """Work conservation: with nothing to compute, everybody who waits does so for an adapter that is being read."""
+        if self.engine.loop.scheduler.n_running:
+            return
+        for request in waiting:
+            if request.stage in (Stage.WAITING, Stage.PREEMPTED):
+                state = self.engine.loop.residency.state(request.adapter) if request.adapter else Residency.RESIDENT
+                assert state in (None, Residency.LOADING), f"{request.request_id} could run, its adapter is {state}"
+
+    def _check_memory(self) -> None:
+        loop = self.engine.loop
+        loop.kv.audit()
+        loop.residency.audit()
+        for ledger in (loop.kv.ledger, loop.kv.swap_ledger, loop.residency.ledger, loop.residency.host_ledger):
+            assert sum(ledger[state] for state in MemoryState) == ledger.capacity
+        snapshot, block = loop.kv.snapshot(), loop.kv.block_size
+        assert snapshot.fragmentation * block <= loop.scheduler.n_running * (block - 1) * loop.kv.block_bytes
+        for request in self.requests.values():
+            held = request.request_id in loop.kv.block_tables()
+            assert held == (request.stage is Stage.RUNNING), f"{request.request_id} is {request.stage}"
