@@ -41,14 +41,19 @@ def arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def report(figures: Sequence[Figure], json_file: Path | None) -> None:
-    print_table(("figure", "value", "target", "holds"), [_row(figure) for figure in figures])
+def report(title: str, figures: Sequence[Figure], json_file: Path | None) -> None:
+    print_table(title, ("figure", "value", "target", "holds"), [_row(figure) for figure in figures])
+    write_json(figures, json_file)
+
+
+def write_json(figures: Sequence[Figure], json_file: Path | None) -> None:
     if json_file:
         json_file.write_text(json.dumps([asdict(figure) for figure in figures], indent=2) + "\n")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[i]) for row in [columns, *rows]) for i in range(len(columns))]
+    print(title)  # noqa: T201
     for row in [columns, *rows]:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())  # noqa: T201
     print()  # noqa: T201
