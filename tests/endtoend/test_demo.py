@@ -96,6 +96,44 @@ def test_the_openai_client_lists_chats_streams_and_gets_usage(lorikeet: RunningL
             assert chunks[-1].usage.total_tokens == whole.usage.total_tokens > whole.usage.prompt_tokens > 0
 
 
+def test_several_answers_to_one_prompt_are_told_apart_and_the_prompt_is_billed_once(lorikeet: RunningLorikeet) -> None:
+    api = client(lorikeet, "harbour")
+    asked: dict[str, Any] = {"model": "pirate", "messages": QUESTION, "temperature": 1.0, "seed": 3, "max_tokens": 12}
+    alone = api.chat.completions.create(**asked)
+    whole = api.chat.completions.create(**asked, n=3)
+    texts = [choice.message.content for choice in whole.choices]
+    assert [choice.index for choice in whole.choices] == [0, 1, 2]
+    assert texts[0] == alone.choices[0].message.content
+    assert len(set(texts)) > 1
+    assert alone.usage is not None
+    assert whole.usage is not None
+    assert whole.usage.prompt_tokens == alone.usage.prompt_tokens
+    streamed = ["", "", ""]
+    for chunk in api.chat.completions.create(**asked, n=3, stream=True):
+        for choice in chunk.choices:
+            streamed[choice.index] += choice.delta.content or ""
+    assert streamed == texts
+
+
+def test_a_prompt_asked_again_is_found_in_the_cache_by_its_own_tenant_only(lorikeet: RunningLorikeet) -> None:
+    long: list[Any] = [{"role": "user", "content": "Tell me a story of the sea. " * 20}]
+
+    def cached(slug: str) -> int:
+        answer = client(lorikeet, slug).chat.completions.create(
+            model=lorikeet.demo["base_model"], messages=long, max_tokens=2
+        )
+        assert answer.usage is not None
+        assert answer.usage.prompt_tokens_details is not None
+        return int(answer.usage.prompt_tokens_details.cached_tokens or 0)
+
+    assert cached("harbour") == 0
+    assert cached("harbour") > 100
+    assert cached("orchard") == 0
+    prefix = overview(lorikeet)["engine"]["prefix"]
+    assert 0 < prefix["hit_rate"] < 1
+    assert prefix["misses"]["cold"] >= 2
+
+
 def test_another_tenants_adapter_is_missing_exactly_like_one_that_never_was(lorikeet: RunningLorikeet) -> None:
     ours, theirs = lorikeet.demo["tenants"]
     errors = []
@@ -199,12 +237,13 @@ def test_a_client_that_leaves_stops_the_engine_and_is_billed_once(lorikeet: Runn
     assert overview(lorikeet)["engine"]["kv"]["used"] == 0
 
 
-def test_after_the_drain_both_ledgers_add_up_and_nothing_is_in_use(lorikeet: RunningLorikeet) -> None:
+def test_after_the_drain_all_ledgers_add_up_and_nothing_is_in_use(lorikeet: RunningLorikeet) -> None:
     wait_until(lambda: overview(lorikeet)["engine"]["running"] == 0)
     engine = overview(lorikeet)["engine"]
-    for ledger in (engine["kv"], engine["arena"]):
+    for ledger in (engine["kv"], engine["arena"], engine["host"], engine["swap"]):
         parts = sum(ledger[state] for state in ("used", "reserved", "in_flight", "cached", "free"))
         assert parts == ledger["capacity"]
+        assert sum(item["bytes"] for item in ledger["by_tenant"]) + ledger["free"] == ledger["capacity"]
         assert ledger["used"] == ledger["reserved"] == ledger["in_flight"] == 0
     resident = [adapter for adapter in engine["adapters"] if adapter["state"] == "resident"]
     assert sum(adapter["bytes"] for adapter in resident) == engine["arena"]["cached"] > 0
