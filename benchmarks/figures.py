@@ -19,6 +19,13 @@ class Figure:
     target: str = ""
     holds: bool | None = None
 
+    def cells(self) -> tuple[str, ...]:
+        holds = "" if self.holds is None else "yes" if self.holds else "NO"
+        return self.name, f"{self.value:.5g} {self.unit}".rstrip(), self.target, holds
+
+
+COLUMNS = ("figure", "value", "target", "holds")
+
 
 def at_most(name: str, value: float, unit: str, bound: float) -> Figure:
     return Figure(name, value, unit, f"<= {bound:g}", value <= bound)
@@ -41,8 +48,8 @@ def arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def report(title: str, figures: Sequence[Figure], json_file: Path | None) -> None:
-    print_table(title, ("figure", "value", "target", "holds"), [_row(figure) for figure in figures])
+def present(title: str, figures: Sequence[Figure], json_file: Path | None) -> None:
+    print_table(title, COLUMNS, [figure.cells() for figure in figures])
     write_json(figures, json_file)
 
 
@@ -57,8 +64,3 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for row in [columns, *rows]:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())  # noqa: T201
     print()  # noqa: T201
-
-
-def _row(figure: Figure) -> tuple[str, ...]:
-    holds = "" if figure.holds is None else "yes" if figure.holds else "NO"
-    return figure.name, f"{figure.value:.5g} {figure.unit}".rstrip(), figure.target, holds
