@@ -14,7 +14,8 @@ def check_request(request: Request, limits: SchedulerLimits, kv: KvManager) -> N
 
     Raises:
         InvalidRequest: no prompt, a token outside the vocabulary, `max_tokens` below 1, or a weight not above 0.
-        ContextLengthExceeded: prompt and `max_tokens` exceed the context, the KV pool or the tenant's share of it.
+        ContextLengthExceeded: prompt and `max_tokens` exceed the context, the KV pool, the tenant's share of it or,
+            without chunked prefill, a step.
     """
     prompt = request.prompt
     if not prompt:
@@ -30,6 +31,9 @@ def check_request(request: Request, limits: SchedulerLimits, kv: KvManager) -> N
         raise ContextLengthExceeded(
             f"{tokens} exceeds the context of {limits.max_model_len} tokens", param="max_tokens"
         )
+    whole = limits.max_num_batched_tokens
+    if not limits.enable_chunked_prefill and request.n_total - 1 > whole:  # after a preemption, prompt and answer
+        raise ContextLengthExceeded(f"{tokens} exceeds the {whole} tokens that one step computes", param="max_tokens")
     if kv.blocks_for(request.n_total) > int(limits.tenant_kv_share * kv.n_usable):
         raise ContextLengthExceeded(f"{tokens} exceeds the tenant's share of the KV pool", param="max_tokens")
 

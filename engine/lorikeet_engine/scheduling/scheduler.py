@@ -317,8 +317,8 @@ class Scheduler:
         for request in self._running:
             if batch.budget <= 0:
                 return
-            if not request.decodes:
-                self._add_chunk(request, batch)
+            if not request.decodes and not self._add_chunk(request, batch) and not self._limits.enable_chunked_prefill:
+                batch.close()  # what has to fit whole would wait for ever if others took what is left
 
     def _add_chunk(self, request: Request, batch: Batch) -> bool:
         """Plan as much of the request's prompt as the budget allows, whole blocks but for the last chunk."""

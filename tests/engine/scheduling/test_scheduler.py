@@ -1,289 +1,222 @@
-"""Who runs when: budget, order, room, and every way out, on a model without tensors."""
+"""What a step computes: everybody's decode, then prompts by whole blocks, within the token budget."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from lorikeet_engine.errors import ContextLengthExceeded, EngineError, InvalidRequest, Overloaded
-from lorikeet_engine.memory.ledger import MemoryState
-from lorikeet_engine.scheduling.plan import Phase
-from lorikeet_engine.scheduling.request import Request
-from lorikeet_engine.scheduling.scheduler import RequestFailure, TokenOutput
-from tests.support.scripted_engine_parts import VOCAB, ScriptedEngine, answer_alone, request, scripted_engine
+from lorikeet_engine.errors import ContextLengthExceeded, EngineError, InvalidRequest
+from lorikeet_engine.scheduling.plan import Phase, StepPlan
+from lorikeet_engine.scheduling.request import FinishReason
+from tests.support.scripted_engine_parts import VOCAB, answer_alone, request, scripted_engine
+from tests.support.stepped_engine import SteppedEngine, stepped_engine
 
 
-def run(engine: ScriptedEngine, *, max_steps: int = 500) -> tuple[dict[str, list[int]], dict[str, EngineError]]:
-    """Step until nothing is left; returns tokens and failures by request."""
-    tokens: dict[str, list[int]] = {}
-    failures: dict[str, EngineError] = {}
-    for step in range(max_steps):
-        if not engine.loop.has_work:
-            return tokens, failures
-        collect(engine, float(step), tokens, failures)
-    raise AssertionError(f"requests are left after {max_steps} steps")
+def chunks(engine: SteppedEngine, request_id: str) -> list[int]:
+    return [len(row.token_ids) for row in engine.rows_of(request_id) if row.phase is Phase.PREFILL]
 
 
-def collect(engine: ScriptedEngine, now: float, tokens: dict[str, list[int]], failures: dict[str, EngineError]) -> None:
-    for event in engine.loop.step(now):
-        if isinstance(event, TokenOutput):
-            tokens.setdefault(event.request_id, []).append(event.token)
-        elif isinstance(event, RequestFailure):
-            failures[event.request_id] = event.error
+def shape(plan: StepPlan | None) -> list[tuple[str, int]]:
+    assert plan is not None
+    return [(row.request_id, len(row.token_ids)) for row in plan.rows]
 
 
-def assert_nothing_in_use(engine: ScriptedEngine) -> None:
-    for ledger in (engine.loop.kv.ledger, engine.loop.residency.ledger):
-        assert ledger[MemoryState.USED] == ledger[MemoryState.RESERVED] == ledger[MemoryState.IN_FLIGHT] == 0
-    assert engine.loop.kv.ledger[MemoryState.FREE] == engine.loop.kv.ledger.capacity
-    assert engine.loop.kv.block_tables() == {}
+def engine_with_decodes(n: int, *, max_tokens: int = 12, **settings: object) -> SteppedEngine:
+    """`n` requests, called a, b, …, that have their first token."""
+    engine = stepped_engine(**settings)
+    for name in "abcdefgh"[:n]:
+        engine.submit(request(name, n_prompt=3, max_tokens=max_tokens))
+    engine.step_until(lambda: len(engine.tokens) == n)
+    return engine
 
 
-requests = st.lists(
-    st.tuples(
-        st.integers(1, 40),  # prompt
-        st.integers(1, 20),  # max_tokens
-        st.sampled_from(["", "", "red", "green", "blue", "white", "black", "bad"]),
-        st.integers(0, 12),  # arrival step
-        st.one_of(st.none(), st.integers(0, 30)),  # abort step
-    ),
-    min_size=1,
-    max_size=14,
-)
+def test_everybody_decodes_and_a_prompt_takes_the_whole_blocks_that_are_left_of_the_budget() -> None:
+    engine = engine_with_decodes(3)
+    engine.submit(request("long", n_prompt=30))
+    assert shape(engine.step()) == [("a", 1), ("b", 1), ("c", 1), ("long", 12)]
+    engine.drain()
 
 
-@settings(max_examples=120, deadline=None)
-@given(
-    requests,
-    st.integers(9, 30),  # blocks
-    st.integers(1, 6),  # seats
-    st.integers(6, 20),  # token budget
-    st.integers(1, 3),  # adapters a step
-    st.integers(4, 12),  # arena grains
-    st.integers(1, 4),  # load delay
-    st.integers(1, 3),  # adapters on their way
-)
-def test_whatever_arrives_every_request_gets_its_own_answer_or_one_error_and_nothing_leaks(
-    arrivals: list[tuple[int, int, str, int, int | None]],
-    n_blocks: int,
-    seats: int,
-    budget: int,
-    adapters: int,
-    arena: int,
-    delay: int,
-    loading: int,
-) -> None:
-    engine = scripted_engine(
-        n_blocks=n_blocks,
-        max_num_seqs=seats,
-        max_num_batched_tokens=budget,
-        max_adapters_per_step=adapters,
-        arena_grains=arena,
-        load_delay=delay,
-        max_loading=loading,
-    )
-    tokens: dict[str, list[int]] = {}
-    failures: dict[str, EngineError] = {}
-    submitted: dict[str, Request] = {}
-    aborted: set[str] = set()
-    for step in range(2000):
-        for i, (n_prompt, max_tokens, adapter, arrival, _) in enumerate(arrivals):
-            if arrival == step:
-                item = request(f"r{i}", n_prompt=n_prompt, max_tokens=max_tokens, adapter=adapter)
-                try:
-                    engine.loop.submit(item)
-                    submitted[item.request_id] = item
-                except ContextLengthExceeded:
-                    assert engine.loop.kv.blocks_for(n_prompt + max_tokens) > n_blocks - 1
-        for i, (*_, abort_step) in enumerate(arrivals):
-            if abort_step == step and engine.loop.scheduler.abort(f"r{i}"):
-                aborted.add(f"r{i}")
-        collect(engine, float(step), tokens, failures)
-        assert engine.loop.residency.recount() == {s: engine.loop.residency.ledger[s] for s in MemoryState}
-        if step > 40 and not engine.loop.has_work:
-            break
-    assert not engine.loop.has_work, "a request starved"
-    for request_id, item in submitted.items():
-        expected = answer_alone(item.prompt, item.max_tokens, item.adapter)
-        if request_id in failures:
-            assert item.adapter is not None
-            assert item.adapter.digest == "bad"
-            assert request_id not in tokens
-        elif request_id in aborted:
-            got = tokens.get(request_id, [])
-            assert got == expected[: len(got)]
-        else:
-            assert tokens[request_id] == expected
-    for plan in engine.runner.plans:
-        assert plan.n_tokens <= budget
-        assert len(plan.rows) <= seats
-        assert len({row.adapter for row in plan.rows if row.adapter}) <= adapters
-        order = [(row.phase, row.adapter is None, row.adapter.digest if row.adapter else "") for row in plan.rows]
-        assert order == sorted(order)
-    assert_nothing_in_use(engine)
+def test_chunks_end_on_a_blocks_border_but_for_the_last_and_only_the_last_is_sampled() -> None:
+    engine = engine_with_decodes(1, max_num_batched_tokens=12)
+    engine.submit(request("long", n_prompt=30, max_tokens=2))
+    engine.drain()
+    rows = engine.rows_of("long")
+    assert [(row.start, len(row.token_ids), row.samples) for row in rows] == [
+        (0, 8, False),
+        (8, 8, False),
+        (16, 8, False),
+        (24, 6, True),
+        (30, 1, True),
+    ]
 
 
-def test_a_long_prompt_is_computed_in_chunks_while_others_decode() -> None:
-    engine = scripted_engine(max_num_batched_tokens=8)
-    engine.loop.submit(request("short", n_prompt=3, max_tokens=10))
-    engine.loop.step(0.0)
-    engine.loop.submit(request("long", n_prompt=30, max_tokens=2))
-    run(engine)
-    chunks = [row for plan in engine.runner.plans for row in plan.rows if row.request_id == "long"]
-    assert [len(row.token_ids) for row in chunks if row.phase is Phase.PREFILL] == [7, 7, 7, 7, 2]
-    assert [row.samples for row in chunks] == [False, False, False, False, True, True]
-    assert [row.start for row in chunks] == [0, 7, 14, 21, 28, 30]
+def test_a_prompt_of_many_budgets_goes_on_beside_as_many_decodes_as_there_are_seats() -> None:
+    """Seven decodes leave one block and a token of the budget, the least that a configuration may leave."""
+    engine = engine_with_decodes(7, max_tokens=20, n_blocks=100, max_num_batched_tokens=12)
+    engine.submit(request("long", n_prompt=33))
+    engine.step_until(lambda: "long" in engine.tokens)
+    assert chunks(engine, "long") == [4] * 7 + [5]
+    assert {len(plan.rows) for plan in engine.plans[-8:]} == {8}, "nobody's decode was left out meanwhile"
+    engine.drain()
 
 
-def test_a_request_is_admitted_only_with_budget_left_for_it() -> None:
-    engine = scripted_engine(max_num_batched_tokens=8)
-    engine.loop.submit(request("long", n_prompt=30))
-    engine.loop.submit(request("next", n_prompt=3))
-    engine.loop.step(0.0)
-    assert (engine.loop.scheduler.n_running, engine.loop.scheduler.n_waiting) == (1, 1)
+def test_no_step_exceeds_the_budget_and_none_leaves_a_block_of_it_unused_while_prompts_wait() -> None:
+    engine = stepped_engine(n_blocks=100, max_num_batched_tokens=17)
+    engine.submit(*[request(f"{i}", n_prompt=9 + i, max_tokens=6) for i in range(12)])
+    while engine.scheduler.n_waiting:
+        plan = engine.step()
+        assert plan is not None
+        assert plan.n_tokens <= 17
+        is_full = engine.scheduler.n_running == 8
+        assert is_full or plan.n_tokens > 17 - 4 or not engine.scheduler.n_waiting
+    engine.drain()
 
 
-def test_many_waiting_adapters_are_loaded_a_few_at_a_time_first_come_first() -> None:
-    engine = scripted_engine(max_loading=2, load_delay=3, arena_grains=40, max_adapters_per_step=8)
-    names = ["a", "b", "c", "d", "e"]
-    for name in names:
-        engine.loop.submit(request(name, adapter=f"digest-{name}"))
-    engine.loop.step(0.0)
-    assert [key.digest for key in engine.loader.started] == ["digest-a", "digest-b"]
-    tokens, _ = run(engine)
-    assert set(tokens) == set(names)
-    assert [key.digest for key in engine.loader.started] == [f"digest-{name}" for name in names]
+def test_prompts_that_were_begun_go_on_before_others_begin_the_oldest_first() -> None:
+    engine = stepped_engine()
+    engine.submit(request("a", n_prompt=20), request("b", n_prompt=20), request("c", n_prompt=6))
+    assert shape(engine.step()) == [("a", 16)]
+    assert shape(engine.step()) == [("a", 4), ("b", 12)]
+    assert shape(engine.step()) == [("a", 1), ("b", 8), ("c", 6)]
+    engine.drain()
 
 
-def test_requests_start_in_the_order_they_came() -> None:
-    engine = scripted_engine(max_num_seqs=2)
-    for i in range(5):
-        engine.loop.submit(request(f"r{i}", max_tokens=3))
-    run(engine)
-    first_seen = list(dict.fromkeys(row.request_id for plan in engine.runner.plans for row in plan.rows))
-    assert first_seen == [f"r{i}" for i in range(5)]
+def test_what_is_left_of_the_budget_may_finish_a_prompt_but_begins_no_part_of_a_block() -> None:
+    engine = stepped_engine(max_num_batched_tokens=11)
+    engine.submit(request("a", n_prompt=8), request("b", n_prompt=9))
+    assert shape(engine.step()) == [("a", 8)], "three tokens are no block of b's"
+    engine.submit(request("c", n_prompt=1))
+    assert shape(engine.step()) == [("a", 1), ("b", 9), ("c", 1)]
+    engine.drain()
 
 
-def test_a_request_whose_adapter_is_still_read_lets_others_pass() -> None:
-    engine = scripted_engine(load_delay=5)
-    engine.loop.submit(request("with-adapter", adapter="red"))
-    engine.loop.submit(request("base"))
-    tokens, _ = run(engine)
-    assert engine.runner.plans[0].rows[0].request_id == "base"
-    assert set(tokens) == {"with-adapter", "base"}
+def test_nobody_is_admitted_without_budget_for_it() -> None:
+    engine = stepped_engine(max_num_batched_tokens=12)
+    engine.submit(request("long", n_prompt=30), request("next", n_prompt=3))
+    engine.step()
+    assert (engine.scheduler.n_running, engine.scheduler.n_waiting) == (1, 1)
+    engine.drain()
 
 
-def test_a_rare_adapter_is_not_starved_by_a_busy_one_in_an_arena_for_one() -> None:
-    engine = scripted_engine(arena_grains=4, max_num_seqs=2)
-    engine.loop.submit(request("busy-0", adapter="red", max_tokens=6))
-    engine.loop.step(0.0)
-    engine.loop.step(0.0)
-    engine.loop.submit(request("rare", adapter="blue", max_tokens=2))
-    for i in range(1, 10):
-        engine.loop.submit(request(f"busy-{i}", adapter="red", max_tokens=6))
-    run(engine)
-    first_seen = list(dict.fromkeys(row.request_id for plan in engine.runner.plans for row in plan.rows))
-    assert first_seen.index("rare") == 2, "only busy-1 may pass, while the rare adapter was still being read"
+def test_requests_of_a_tenant_start_in_the_order_they_came_as_seats_come_free() -> None:
+    engine = stepped_engine(max_num_seqs=2)
+    engine.submit(*[request(f"{i}", max_tokens=3) for i in range(5)])
+    engine.step()
+    assert (engine.scheduler.n_running, engine.scheduler.n_waiting) == (2, 3)
+    engine.drain()
+    assert engine.order_of_starts() == ["0", "1", "2", "3", "4"]
+    assert max(len(plan.rows) for plan in engine.plans) == 2
 
 
-def test_more_adapters_than_a_step_may_hold_all_get_their_answers() -> None:
-    engine = scripted_engine(max_adapters_per_step=2, arena_grains=40)
-    for i, adapter in enumerate(["red", "green", "blue", "white", ""]):
-        engine.loop.submit(request(f"r{i}", adapter=adapter))
-    tokens, failures = run(engine)
-    assert len(tokens) == 5
-    assert not failures
+def test_without_chunking_a_prompt_waits_until_it_fits_whole_and_is_not_overtaken_again_and_again() -> None:
+    engine = engine_with_decodes(3, max_tokens=8, enable_chunked_prefill=False)
+    engine.submit(request("whole", n_prompt=14, max_tokens=2))
+    engine.submit(*[request(f"small {i}", n_prompt=3, max_tokens=8) for i in range(30)])
+    engine.step_until(lambda: "whole" in engine.tokens, max_steps=10)
+    assert chunks(engine, "whole") == [14]
+    engine.drain()
 
 
-def test_an_adapter_that_cannot_be_loaded_fails_its_requests_only() -> None:
-    engine = scripted_engine()
-    engine.loop.submit(request("good", adapter="red"))
-    engine.loop.submit(request("lost", adapter="bad"))
-    tokens, failures = run(engine)
-    assert set(tokens) == {"good"}
-    assert failures["lost"].code == "adapter_unavailable"
+def test_without_chunking_what_no_step_can_compute_whole_is_refused() -> None:
+    """Also with its answer: after a preemption both are computed again."""
+    engine = stepped_engine(enable_chunked_prefill=False)
+    for n_prompt, max_tokens in ((17, 1), (10, 8)):
+        with pytest.raises(ContextLengthExceeded, match="16 tokens"):
+            engine.submit(request("r", n_prompt=n_prompt, max_tokens=max_tokens))
+    engine.submit(request("fits", n_prompt=10, max_tokens=7))
+    engine.drain()
+    assert len(engine.tokens["fits"]) == 7
 
 
-def test_an_adapter_larger_than_the_arena_fails_its_request_only() -> None:
-    engine = scripted_engine(arena_grains=8, adapter_grains=9)
-    engine.loop.submit(request("huge", adapter="red"))
-    engine.loop.submit(request("base"))
-    tokens, failures = run(engine)
-    assert set(tokens) == {"base"}
-    assert "the arena holds" in failures["huge"].message
+def test_rows_of_one_adapter_stand_together_inside_each_phase_and_the_base_model_comes_last() -> None:
+    engine = stepped_engine(max_num_batched_tokens=40)
+    names = ["base 1", "red 1", "blue 1", "red 2", "base 2"]
+    engine.submit(*[request(name, n_prompt=4, max_tokens=20, adapter=_adapter(name)) for name in names])
+    engine.step_until(lambda: len(engine.tokens) == 5)
+    late = ["base 3", "blue 3", "red 3"]
+    engine.submit(*[request(name, n_prompt=4, adapter=_adapter(name)) for name in late])
+    plan = engine.step()
+    assert plan is not None
+    assert [(row.phase.name, row.request_id) for row in plan.rows] == [
+        ("DECODE", "blue 1"),
+        ("DECODE", "red 1"),
+        ("DECODE", "red 2"),
+        ("DECODE", "base 1"),
+        ("DECODE", "base 2"),
+        ("PREFILL", "blue 3"),
+        ("PREFILL", "red 3"),
+        ("PREFILL", "base 3"),
+    ]
+    engine.drain()
 
 
-def test_a_failed_step_fails_its_requests_and_gives_everything_back() -> None:
-    engine = scripted_engine()
-    engine.loop.submit(request("a", adapter="red"))
-    engine.loop.step(0.0)
-    engine.runner.fail_next = True
-    _, failures = run(engine)
-    assert failures["a"].code == "engine_failure"
-    engine.loop.submit(request("b", adapter="red"))
-    tokens, _ = run(engine)
-    assert len(tokens["b"]) == 4
-    assert_nothing_in_use(engine)
+def _adapter(name: str) -> str:
+    word = name.split()[0]
+    return "" if word == "base" else word
 
 
-def test_a_request_without_finite_logits_fails_alone() -> None:
-    engine = scripted_engine()
-    engine.runner.not_finite = {"a"}
-    engine.loop.submit(request("a"))
-    engine.loop.submit(request("b"))
-    tokens, failures = run(engine)
-    assert set(tokens) == {"b"}
-    assert failures["a"].code == "engine_failure"
-    assert_nothing_in_use(engine)
+def test_the_index_of_the_draw_counts_output_tokens_however_the_prompt_was_chunked() -> None:
+    for budget in (9, 12, 40):
+        engine = stepped_engine(max_num_batched_tokens=budget)
+        engine.submit(request("r", n_prompt=30, max_tokens=3))
+        engine.drain()
+        assert [row.n_generated for row in engine.rows_of("r") if row.samples] == [0, 1, 2]
 
 
-def test_an_image_nobody_waits_for_is_dropped() -> None:
-    engine = scripted_engine(load_delay=2)
-    engine.loop.submit(request("a", adapter="red"))
-    engine.loop.step(0.0)
-    engine.loop.abort("a")
-    for step in range(4):
-        engine.loop.step(float(step))
-    assert engine.loop.residency.overview() == []
+def test_a_request_ends_at_its_last_token_or_at_the_end_token() -> None:
+    answer = answer_alone(request("r").prompt, 6, None)
+    engine = stepped_engine(eos_token_ids=frozenset({answer[2]}))
+    engine.submit(request("r", max_tokens=6), request("short", max_tokens=1))
+    engine.drain()
+    assert engine.tokens["r"] == answer[:3]
+    assert engine.finished == {"r": FinishReason.STOP, "short": FinishReason.LENGTH}
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "param"),
     [
         ({"n_prompt": 0}, InvalidRequest, "prompt"),
+        ({"prompt": (1, VOCAB)}, InvalidRequest, "prompt"),
+        ({"prompt": (1, -1)}, InvalidRequest, "prompt"),
         ({"max_tokens": 0}, InvalidRequest, "max_tokens"),
         ({"max_tokens": -3}, InvalidRequest, "max_tokens"),
+        ({"weight": 0.0}, InvalidRequest, None),
+        ({"weight": float("nan")}, InvalidRequest, None),
         ({"n_prompt": 60, "max_tokens": 5}, ContextLengthExceeded, "max_tokens"),
     ],
 )
-def test_a_request_that_can_never_run_is_refused(changes: dict[str, int], error: type[EngineError], param: str) -> None:
-    engine = scripted_engine()
-    item = request("r", n_prompt=changes.get("n_prompt", 5), max_tokens=changes.get("max_tokens", 4))
+def test_a_request_that_can_never_run_is_refused(
+    changes: dict[str, object], error: type[EngineError], param: str | None
+) -> None:
+    engine = stepped_engine()
     with pytest.raises(error) as refusal:
-        engine.loop.submit(item)
+        engine.submit(request("r", **changes))  # type: ignore[arg-type]
     assert refusal.value.param == param
     assert not engine.loop.has_work
 
 
-def test_a_token_outside_the_vocabulary_is_refused() -> None:
-    engine = scripted_engine()
-    item = request("r")
-    item.prompt = (1, VOCAB)
-    with pytest.raises(InvalidRequest, match="999"):
-        engine.loop.submit(item)
+def test_a_request_longer_than_the_pool_is_refused_and_one_of_exactly_its_size_runs_to_its_end() -> None:
+    engine = stepped_engine(n_blocks=9)
+    with pytest.raises(ContextLengthExceeded):
+        engine.submit(request("r", n_prompt=30, max_tokens=3))
+    engine.submit(request("r", n_prompt=16, max_tokens=16))
+    engine.drain()
+    assert len(engine.tokens["r"]) == 16
 
 
-def test_a_full_queue_refuses_the_next_request() -> None:
-    engine = scripted_engine(max_queued_requests=2)
-    engine.loop.submit(request("a"))
-    engine.loop.submit(request("b"))
-    with pytest.raises(Overloaded):
-        engine.loop.submit(request("c"))
+def test_an_id_that_waits_or_runs_is_in_use_until_the_request_has_ended() -> None:
+    engine = stepped_engine()
+    engine.submit(request("a"))
+    for _ in range(2):
+        with pytest.raises(InvalidRequest, match="in use"):
+            engine.submit(request("a"))
+        engine.step()
+    engine.drain()
+    scripted = engine.engine
+    scripted.loop.submit([request("a")], engine.now)
 
 
-def test_a_request_id_in_use_is_refused() -> None:
-    engine = scripted_engine()
-    engine.loop.submit(request("a"))
-    with pytest.raises(InvalidRequest, match="in use"):
-        engine.loop.submit(request("a"))
+def test_an_engine_without_work_plans_nothing() -> None:
+    loop = scripted_engine().loop
+    assert loop.step(0.0) == []
+    assert not loop.has_work
