@@ -73,8 +73,8 @@ class Starter:
         if request.stage is Stage.SWAPPED:
             n_needed = kv.n_needed_to_return(request.request_id, n_tokens)
         elif not request.was_admitted and (parent := self._running.parent_of(request)):
-            if parent.n_computed < request.n_prompt:
-                return Outcome.DEFERRED
+            if parent.n_computed < request.n_prompt or parent.admitted_step == batch.step_id:
+                return Outcome.DEFERRED  # what came back from host memory just now can be copied in the next step
             n_needed = kv.blocks_for(n_tokens) - (request.n_prompt - 1) // kv.block_size
         else:
             hit = kv.lookup(request.chain, len(request.tokens))

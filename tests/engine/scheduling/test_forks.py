@@ -1,0 +1,150 @@
+"""Several answers to one prompt: computed once, shared by whole blocks, told apart by seed alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from lorikeet_engine.scheduling.plan import SamplingParams
+from lorikeet_engine.scheduling.request import Request, Stage
+from tests.support.scripted_engine_parts import answer_alone, request
+from tests.support.stepped_engine import SteppedEngine, stepped_engine
+
+BLOCK = 4
+
+
+def sequences(n: int, *, name: str = "r", n_prompt: int = 10, **more: object) -> list[Request]:
+    """As the server makes them for one submit with `n`: one prompt, one group, seeds apart."""
+    prompt = request(name, n_prompt=n_prompt).prompt
+    names = [name if i == 0 else f"{name}#{i}" for i in range(n)]
+    made = [request(one, prompt=prompt, group=name, **more) for one in names]  # type: ignore[arg-type]
+    for i, one in enumerate(made):
+        one.sampling = SamplingParams(temperature=1.0, seed=7 + (i << 64))
+    return made
+
+
+def n_prompt_tokens_computed(engine: SteppedEngine) -> int:
+    return sum(len(row.token_ids) for plan in engine.plans for row in plan.rows if not row.n_generated)
+
+
+@pytest.mark.parametrize("n_prompt", [1, 3, 4, 5, 7, 8, 9])
+def test_the_prompt_is_computed_once_and_its_last_token_once_for_each_answer(n_prompt: int) -> None:
+    """At, below and above the border of a block."""
+    engine = stepped_engine()
+    engine.submit_together(sequences(3, n_prompt=n_prompt, max_tokens=9))
+    engine.drain()
+    assert n_prompt_tokens_computed(engine) == n_prompt + 2
+    assert [len(engine.tokens[name]) for name in ("r", "r#1", "r#2")] == [9, 9, 9]
+    assert engine.tokens["r"] == engine.tokens["r#1"] == engine.tokens["r#2"], "the scripted model is greedy"
+
+
+@pytest.mark.parametrize(("n_prompt", "n_shared"), [(3, 0), (4, 0), (5, 1), (7, 1), (8, 1), (9, 2)])
+def test_full_blocks_before_the_last_token_are_shared_and_a_partial_one_is_copied(n_prompt: int, n_shared: int) -> None:
+    engine = stepped_engine(enable_prefix_caching=False)
+    engine.submit_together(sequences(3, n_prompt=n_prompt, max_tokens=9))
+    engine.step_until(lambda: len(engine.admitted) == 3)
+    parent, *children = engine.kv.block_tables().values()
+    for child in children:
+        assert child[:n_shared] == parent[:n_shared]
+        assert not set(child[n_shared:]) & set(parent[n_shared:])
+    assert len(set(children[0][n_shared:]) & set(children[1][n_shared:])) == 0
+    has_tail = (n_prompt - 1) % BLOCK > 0
+    assert [len(plan.copies) for plan in engine.plans if plan.copies] == ([2] if has_tail else [])
+    engine.drain()
+
+
+def test_siblings_wait_while_the_first_computes_the_prompt_and_start_when_it_has() -> None:
+    engine = stepped_engine(n_blocks=60)
+    engine.submit_together(sequences(3, n_prompt=40))
+    for _ in range(3):
+        plan = engine.step()
+        assert plan is not None
+        assert {row.request_id for row in plan.rows} == {"r"}
+    engine.step()
+    assert set(engine.admitted) == {"r", "r#1", "r#2"}
+    assert [engine.admitted[name].cached_tokens for name in ("r", "r#1", "r#2")] == [0, 39, 39]
+    engine.drain()
+
+
+def test_each_answer_draws_with_its_own_seed_at_the_same_indexes() -> None:
+    engine = stepped_engine()
+    engine.submit_together(sequences(3, max_tokens=4))
+    engine.drain()
+    draws = {
+        name: [(row.sampling.seed, row.n_generated) for row in engine.rows_of(name) if row.samples]
+        for name in ("r", "r#1", "r#2")
+    }
+    assert draws == {name: [(7 + (i << 64), index) for index in range(4)] for i, name in enumerate(("r", "r#1", "r#2"))}
+
+
+def test_the_prefix_is_asked_for_once_not_once_for_each_answer() -> None:
+    engine = stepped_engine()
+    engine.submit_together(sequences(3, n_prompt=10))
+    engine.drain()
+    assert engine.counters.prefix_queries.total() == 10
+
+
+def test_when_the_first_is_aborted_before_the_siblings_start_one_of_them_computes_the_prompt() -> None:
+    for caching in (True, False):
+        engine = stepped_engine(n_blocks=60, enable_prefix_caching=caching)
+        engine.submit_together(sequences(3, n_prompt=40))
+        engine.step(2)
+        engine.loop.abort("r")
+        engine.drain()
+        assert set(engine.tokens) == {"r#1", "r#2"}
+        assert len(engine.tokens["r#1"]) == 4
+
+
+def test_when_the_first_ends_before_the_siblings_find_a_seat_they_compute_what_is_not_cached() -> None:
+    engine = stepped_engine(max_num_seqs=1)
+    engine.submit_together(sequences(3, n_prompt=10))
+    engine.drain()
+    assert [engine.admitted[name].cached_tokens for name in ("r", "r#1", "r#2")] == [0, 8, 8]
+    assert set(engine.finished) == {"r", "r#1", "r#2"}
+
+
+@pytest.mark.parametrize("mode", ["recompute", "swap"])
+@pytest.mark.parametrize("caching", [True, False])
+def test_siblings_start_beside_a_first_that_had_to_give_way_before_they_came(mode: str, caching: bool) -> None:
+    """An older one grows until the first of the group gives way; when it ends, the whole group comes at once.
+
+    What comes back from host memory is copied there by that very step, so nothing can be forked from it before.
+    """
+    engine = stepped_engine(n_blocks=9, n_host_slots=20, preemption=mode, enable_prefix_caching=caching, max_num_seqs=2)
+    engine.submit(request("old", n_prompt=3, max_tokens=20))
+    engine.step()
+    engine.submit_together(sequences(3, n_prompt=10, max_tokens=12))
+    engine.step_until(lambda: engine.counters.preemptions[mode])
+    assert engine.requests["r"].stage in (Stage.PREEMPTED, Stage.SWAPPED)
+    assert engine.requests["r#1"].stage is Stage.WAITING
+    engine.drain()
+    assert set(engine.finished) == {"old", "r", "r#1", "r#2"}
+
+
+def test_aborting_a_fork_leaves_the_shared_blocks_to_the_others() -> None:
+    engine = stepped_engine()
+    engine.submit_together(sequences(3, n_prompt=10, max_tokens=12))
+    engine.step_until(lambda: len(engine.tokens) == 3)
+    for name in ("r", "r#2"):
+        engine.loop.abort(name)
+        engine.step()
+    engine.drain()
+    assert engine.tokens["r#1"] == answer_alone(engine.requests["r#1"].prompt, 12, None)
+
+
+def test_a_failed_step_that_forked_gives_back_what_the_forks_took() -> None:
+    engine = stepped_engine()
+    engine.submit_together(sequences(3, n_prompt=10, max_tokens=12))
+    engine.step()
+    engine.engine.runner.fail_next = True
+    engine.step()
+    assert set(engine.errors) == {"r", "r#1", "r#2"}
+    engine.drain()
+
+
+def test_forks_with_an_adapter_share_its_pin_count_exactly() -> None:
+    engine = stepped_engine()
+    engine.submit_together(sequences(3, n_prompt=10, max_tokens=5, adapter="red"))
+    engine.step_until(lambda: len(engine.admitted) == 3)
+    assert [pins for *_, pins, _ in engine.residency.overview()] == [3]
+    engine.drain()
+    assert [pins for *_, pins, _ in engine.residency.overview()] == [0]
