@@ -73,6 +73,12 @@ class Doorkeeper:
             if not self._has_room(batch) or (n_tried >= MAX_TRIES and batch):
                 return
 
+    def forget(self, request: Request) -> None:
+        """It started or is over; if it was the barrier, what was kept for it is free at once."""
+        if request is self._barrier:
+            self._barrier = None
+            self._adapters.clear_way()
+
     def _has_room(self, batch: Batch) -> bool:
         return batch.budget > 0 and len(self._running) < self._seats.seats
 
@@ -93,6 +99,7 @@ class Doorkeeper:
         """Start one request if everything it needs is there, and note what was missing if not."""
         outcome = self._starter.start(request, batch, now)
         if outcome is Outcome.STARTED:
+            self.forget(request)
             if not self._plan_first_chunk(request, batch):
                 batch.close()
         elif outcome is Outcome.OWN_LIMIT:

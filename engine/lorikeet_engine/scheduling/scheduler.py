@@ -358,6 +358,7 @@ class Scheduler:
             if request.stage is Stage.SWAPPED:
                 self._kv.release(request.request_id)
             self._room.remove(request)
+            self._door.forget(request)
         request.stage = Stage.ENDED
 
     def _leave_batch(self, request: Request) -> None:
