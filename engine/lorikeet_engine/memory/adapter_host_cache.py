@@ -177,10 +177,6 @@ class AdapterHostCache:
         count[MemoryState.FREE] = self.ledger.capacity - sum(count.values())
         return count
 
-    def leases(self) -> dict[AdapterKey, float]:
-        """When each lease ends."""
-        return {key: self._images[key].expires for key in self._leased}
-
     def _make_room(self, n_bytes: int, now: float, *, breaks_leases: bool) -> list[AdapterKey] | None:
         """Drop images until `n_bytes` are free, and name them; drop none when that is impossible."""
         room = self.ledger[MemoryState.FREE] + self.ledger[MemoryState.CACHED]
