@@ -206,7 +206,7 @@ class Scheduler:
         batch = self._planned = Batch(self._step_id, self._limits.max_num_batched_tokens)
         preempted = self._plan_decodes(batch, now)
         self._plan_prefills(batch)
-        if self._room and not preempted:
+        if not preempted:
             self._door.admit(batch, now)
         for key in self._residency.take_evicted():
             self._kv.cool(key)
@@ -351,6 +351,7 @@ class Scheduler:
 
     def _release(self, request: Request) -> None:
         """The one way out: give back what the request holds, wherever it is."""
+        retired = request.adapter if request.adapter and self._residency.retired(request.adapter) else None
         if request.stage is Stage.RUNNING:
             self._kv.release(request.request_id)
             self._leave_batch(request)
@@ -360,6 +361,8 @@ class Scheduler:
             self._room.remove(request)
             self._door.forget(request)
         request.stage = Stage.ENDED
+        if retired:
+            self._kv.purge(retired)  # what it computed since
 
     def _leave_batch(self, request: Request) -> None:
         self._running.remove(request)
