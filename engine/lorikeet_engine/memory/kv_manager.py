@@ -25,7 +25,6 @@ from lorikeet_engine.memory.host_swap import HostSwap
 from lorikeet_engine.memory.ledger import MemoryState, Owner
 from lorikeet_engine.memory.prefix_index import PrefixChain, PrefixHit
 
-
 NO_SLOT = -1
 
 
