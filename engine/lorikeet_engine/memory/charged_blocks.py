@@ -48,16 +48,14 @@ class ChargedBlocks:
         self.n_promised -= n
         self._move(n, owner, RESERVED, FREE)
 
-    def take_promised(self, n: int, owner: Owner) -> list[int]:
-        """Hand out blocks that were promised."""
-        self.n_promised -= n
-        self._move(n, owner, RESERVED, USED)
-        return self.pool.take(n, owner)
-
-    def take(self, n: int, owner: Owner) -> list[int]:
-        """Hand out blocks that were not promised; the caller has made sure of the room."""
-        self._make_clean(n)
-        self._move(n, owner, FREE, USED)
+    def take(self, n: int, owner: Owner, *, n_promised: int = 0) -> list[int]:
+        """Hand out `n` blocks, `n_promised` of them out of a promise; the caller has made sure of room for the rest."""
+        if n_promised:
+            self.n_promised -= n_promised
+            self._move(n_promised, owner, RESERVED, USED)
+        if n_promised < n:
+            self._make_clean(n - n_promised)
+            self._move(n - n_promised, owner, FREE, USED)
         return self.pool.take(n, owner)
 
     def share(self, blocks: Iterable[int], owner: Owner) -> None:
@@ -124,12 +122,18 @@ class ChargedBlocks:
 
     def _make_clean(self, n: int) -> None:
         """Evict cached blocks, oldest first, until `n` clean ones are there that nobody was promised."""
-        pool = self.pool
-        for _ in range(n - len(pool.clean) + self.n_promised):
-            block = next(iter(pool.lru))
-            self.index.forget(block)
-            pool.clean_up(block)
-            self._move(1, pool.owner_of[block], CACHED, FREE)
+        pool, forget = self.pool, self.index.forget
+        n_missing = n - len(pool.clean) + self.n_promised
+        if n_missing <= 0:
+            return
+        evicted: Counter[Owner] = Counter()
+        for _ in range(n_missing):
+            block, _ = pool.lru.popitem(last=False)
+            forget(block)
+            pool.clean.append(block)
+            evicted[pool.owner_of[block]] += 1
+        for owner, n_evicted in evicted.items():
+            self._move(n_evicted, owner, CACHED, FREE)
 
     def _move(self, n_blocks: int, owner: Owner, source: MemoryState, target: MemoryState) -> None:
         if n_blocks:

@@ -336,14 +336,11 @@ class KvManager:
 
     def _extend(self, table: BlockTable, n: int) -> bool:
         """Append `n` blocks to a table, out of its promise first; False when there are not so many."""
-        blocks, n_kept = self._blocks, min(n, table.n_promised)
-        if n - n_kept > blocks.n_available:
+        n_promised = table.n_promised if table.n_promised < n else n
+        if n - n_promised > self._blocks.n_available:
             return False
-        if n_kept:
-            table.n_promised -= n_kept
-            table.blocks += blocks.take_promised(n_kept, table.owner)
-        if n_kept < n:
-            table.blocks += blocks.take(n - n_kept, table.owner)
+        table.n_promised -= n_promised
+        table.blocks += self._blocks.take(n, table.owner, n_promised=n_promised)
         table.view = tuple(table.blocks)
         return True
 

@@ -217,3 +217,18 @@ def test_slots_count_in_a_ledger_of_their_own() -> None:
     assert (host.ledger[FREE], host.ledger[IN_FLIGHT]) == (10, 10)
     host.settle()
     host.audit([])
+
+
+def test_a_block_that_is_half_computed_is_never_exchanged_for_anothers_full_one() -> None:
+    kv, tokens = manager(), list(range(12))
+    kv.admit("a", ANNA, 12, chain(tokens), PrefixHit((), None))
+    kv.grow("a", 6)
+    kv.commit("a", 6, tokens)
+    kv.swap_out("a", 6)
+    kv.finish_copies()
+    others = run(kv, "b", tokens)
+    back = kv.swap_in("a", 12)
+    assert back is not None
+    assert back.n_computed == 6
+    assert kv.block_tables()["a"][0] == others[0]
+    assert kv.block_tables()["a"][1] != others[1], "its second half is still to be written"
