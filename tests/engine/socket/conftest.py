@@ -20,6 +20,7 @@ from lorikeet_engine.socket_keys import SocketKeys
 from tests.support.scripted_engine_parts import VOCAB, ScriptedEngine, scripted_engine
 
 StartEngine = Callable[..., Any]
+SCENARIO_S = 30.0  # an answer that never ends fails its test instead of stopping all
 
 
 def generation_request(request_id: str = "r", **changes: Any) -> GenerationRequest:
@@ -49,7 +50,8 @@ def with_client(
         await client.start()
         try:
             await client.wait_ready(5)
-            await scenario(client)
+            async with asyncio.timeout(SCENARIO_S):
+                await scenario(client)
         finally:
             await client.stop()
 
