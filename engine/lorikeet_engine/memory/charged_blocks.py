@@ -50,12 +50,12 @@ class ChargedBlocks:
 
     def take(self, n: int, owner: Owner, *, n_promised: int = 0) -> list[int]:
         """Hand out `n` blocks, `n_promised` of them out of a promise; the caller has made sure of room for the rest."""
+        if n_promised < n:
+            self._make_clean(n - n_promised)  # while the promise still counts: its clean blocks are spoken for
+            self._move(n - n_promised, owner, FREE, USED)
         if n_promised:
             self.n_promised -= n_promised
             self._move(n_promised, owner, RESERVED, USED)
-        if n_promised < n:
-            self._make_clean(n - n_promised)
-            self._move(n - n_promised, owner, FREE, USED)
         return self.pool.take(n, owner)
 
     def share(self, blocks: Iterable[int], owner: Owner) -> None:

@@ -287,4 +287,4 @@ class KvMachine(RuleBasedStateMachine):
 
 
 TestKvMachine = KvMachine.TestCase
-TestKvMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestKvMachine.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
