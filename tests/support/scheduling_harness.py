@@ -74,6 +74,7 @@ class Harness:
 
     def drain(self, *, max_steps: int) -> None:
         """Step until nothing is left, then see that nothing is held and every answer is right."""
+        self.step()  # whatever was submitted or aborted last has to be acted upon
         for _ in range(max_steps):
             if not (self.engine.loop.has_work or self.engine.loader.pending):  # a load ends though nobody waits for it
                 break

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapter_residency import AdapterResidency, Placement, Residency
+from lorikeet_engine.scheduling.limits import share_of
 from lorikeet_engine.scheduling.request import Request
 
 
@@ -29,7 +30,7 @@ class AdapterGate:
     def __init__(self, residency: AdapterResidency, *, max_adapters: int, tenant_arena_share: float) -> None:
         self._residency = residency
         self._max_adapters = max_adapters
-        self._share_bytes = int(tenant_arena_share * residency.ledger.capacity)
+        self._share_bytes = share_of(residency.ledger.capacity, tenant_arena_share)
         self._running: dict[AdapterKey, dict[str, Request]] = {}
         self._barrier: AdapterKey | None = None
 

@@ -145,6 +145,10 @@ class AdmissionGate:
         wait, reason = max(waits)
         return Prediction(wait + rates.prefill_s(n_own), reason)
 
+    def queue_s(self) -> float:
+        """Seconds until everything that waits now has been computed."""
+        return self._queue.waiting_tokens / max(self._rates.prompt_tokens_s, 1e-9)
+
     def check_bounds(self, n_requests: int, n_tokens: int, account: TenantAccount) -> None:
         """Raise unless so many requests, with `n_tokens` prompt tokens between them, have room in the queue.
 
@@ -177,7 +181,7 @@ class AdmissionGate:
     def _refuse(self, reason: str, detail: str, late_s: float | None = None) -> None:
         self._counters.refusals[reason] += 1
         if late_s is None:
-            late_s = self._queue.waiting_tokens / max(self._rates.prompt_tokens_s, 1e-9)
+            late_s = self.queue_s()
         jitter = 1.0 + JITTER * (2.0 * (self._counters.refusals[reason] * GOLDEN % 1.0) - 1.0)
         retry_after_s = min(max(late_s, RETRY_MIN_S), RETRY_MAX_S) * jitter
         if reason in ("tenant_queue", "ttft_tenant"):

@@ -10,7 +10,7 @@ ERROR_MEMORY = 0.05  # weight of the newest request in the running error of the 
 
 @dataclass(frozen=True, slots=True)
 class TenantLoad:
-    """One tenant's place in the queue; `service` is its virtual token counter."""
+    """One tenant's place in the queue; `service` is its virtual token counter, `waiting` includes the preempted."""
 
     tenant: str
     waiting: int

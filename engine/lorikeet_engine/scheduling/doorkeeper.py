@@ -49,7 +49,9 @@ class Doorkeeper:
         self._barrier: Request | None = None
 
     def admit(self, batch: Batch, now: float) -> None:
-        """Start requests while there are seats and budget."""
+        """Start requests while there are seats and budget; asked in every step, since a barrier may have gone away."""
+        if not (self._room or self._barrier):
+            return
         parked = self._room.parked()
         if self._seats.is_shut and not self._seats.open_if(
             n_available=self._kv.n_available,

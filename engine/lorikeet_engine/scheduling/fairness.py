@@ -116,7 +116,7 @@ class FairQueue:
     def loads(self) -> list[TenantLoad]:
         """Every tenant at work."""
         return [
-            TenantLoad(a.tenant, len(a.waiting), a.n_running, a.service, a.weight)
+            TenantLoad(a.tenant, len(a.waiting) + a.n_parked, a.n_running, a.service, a.weight)
             for a in self._accounts.values()
             if not a.is_idle
         ]

@@ -45,3 +45,8 @@ class SchedulerLimits:
     barrier_after_s: float = 3.0
     aging_s: float = NEVER
     locality_quantum: float = 0.0
+
+
+def share_of(capacity: float, share: float) -> float:
+    """What a tenant may take of a pool. A share of 1 is no limit of its own: then only the pool can be too small."""
+    return share * capacity if share < 1 else float("inf")

@@ -12,8 +12,11 @@ from typing import Literal
 
 from lorikeet_engine.cost import DeviceProfile, ModelCost, recompute_seconds, swap_seconds
 from lorikeet_engine.memory.kv_manager import KvManager
+from lorikeet_engine.memory.ledger import MemoryState
 from lorikeet_engine.scheduling.limits import PreemptionMode
 from lorikeet_engine.scheduling.request import Request
+
+Way = Literal["swap", "recompute"]
 
 MAX_PREEMPTIONS = 3  # then a request is spared as long as another can be found
 SPARED_STEPS = 8  # likewise for requests that have only just been admitted
@@ -69,21 +72,20 @@ class VictimChoice:
         return max(victims, key=score).request
 
     def assess(self, request: Request) -> Victim:
-        """What preempting it would free and cost, by whichever way costs less."""
+        """What preempting it would free, and cost by the way that would be taken."""
         n_blocks = self._kv.n_exclusive(request.request_id)
-        return Victim(request, n_blocks, min(self._swap_s(n_blocks), self._recompute_s(request)))
+        costs = self._costs(request, n_blocks)
+        return Victim(request, n_blocks, min(costs.values()))
 
-    def way(self, request: Request) -> Literal["swap", "recompute"]:
-        """How to preempt it: as configured, or whichever costs less; the swap pool may still be full."""
-        if self._mode != "auto":
-            return self._mode
-        n_blocks = self._kv.n_exclusive(request.request_id)
-        return "swap" if self._swap_s(n_blocks) < self._recompute_s(request) else "recompute"
+    def way(self, request: Request) -> Way:
+        """How to preempt it: whichever costs less of what is configured and possible."""
+        costs = self._costs(request, self._kv.n_exclusive(request.request_id))
+        return min(costs, key=costs.__getitem__)
 
     def soonest_end(self, running: Iterable[Request], needy: Request) -> int | None:
-        """Steps until a request ends that needs no further block for it; None when there is none.
+        """Steps until a request ends that has all the blocks it needs for it; None when there is none.
 
-        Such a request cannot be held up by the shortage, so waiting for it is safe.
+        Such a request cannot be held up by the shortage, so waiting for it is safe. Its last token is never stored.
         """
         block = self._kv.block_size
         ends = [
@@ -91,16 +93,21 @@ class VictimChoice:
             for request in running
             if request is not needy
             and request.decodes
-            and (request.n_total - 1) // block == request.n_computed // block
+            and (request.n_total - 2) // block == (request.n_computed - 1) // block
             and self._kv.n_exclusive(request.request_id)
         ]
         return min(ends, default=None)
 
-    def _swap_s(self, n_blocks: int) -> float:
-        return swap_seconds(n_blocks * self._kv.block_bytes, self._profile)
-
-    def _recompute_s(self, request: Request) -> float:
-        return recompute_seconds(self._cost, self._profile, request.n_computed)
+    def _costs(self, request: Request, n_blocks: int) -> dict[Way, float]:
+        """Seconds by way; swapping is no way without room in the swap pool, recomputing always is."""
+        n_bytes = n_blocks * self._kv.block_bytes
+        swaps = self._mode != "recompute" and n_bytes <= self._kv.swap_ledger[MemoryState.FREE]
+        if swaps and self._mode == "swap":
+            return {"swap": swap_seconds(n_bytes, self._profile)}
+        costs: dict[Way, float] = {"recompute": recompute_seconds(self._cost, self._profile, request.n_computed)}
+        if swaps:
+            costs["swap"] = swap_seconds(n_bytes, self._profile)
+        return costs
 
 
 def _is_spared(request: Request, step_id: int) -> bool:

@@ -195,7 +195,9 @@ class Scheduler:
         for request in late:
             self._release(request)
         self.counters.expired += len(late)
-        error = DeadlineExceeded("the first token would have come after its deadline")
+        error = DeadlineExceeded(
+            "the first token would have come after its deadline", retry_after_s=self._gate.queue_s()
+        )
         return [RequestFailure(request.request_id, error) for request in late]
 
     # -- one iteration -------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from lorikeet_engine.scheduling.batch import Batch
 from lorikeet_engine.scheduling.counters import SchedulerCounters
 from lorikeet_engine.scheduling.events import Admitted
 from lorikeet_engine.scheduling.fairness import Prices
-from lorikeet_engine.scheduling.limits import SchedulerLimits
+from lorikeet_engine.scheduling.limits import SchedulerLimits, share_of
 from lorikeet_engine.scheduling.plan import BlockCopy
 from lorikeet_engine.scheduling.request import NEVER, Request, Stage
 from lorikeet_engine.scheduling.running_set import RunningSet
@@ -61,7 +61,7 @@ class Starter:
         self._counters = counters
         self._watermark = max(1, int(WATERMARK * kv.n_usable))
         self._max_seats = max(1, int(limits.tenant_seat_share * limits.max_num_seqs))
-        self._max_kv_bytes = limits.tenant_kv_share * kv.ledger.capacity
+        self._kv_share_bytes = share_of(kv.ledger.capacity, limits.tenant_kv_share)
 
     def start(self, request: Request, batch: Batch, now: float) -> Outcome:
         """Start `request` if everything it needs is there; if not, nothing changes and it says what is missing."""
@@ -81,7 +81,7 @@ class Starter:
             if self._shall_wait_for_another(request, hit):
                 return Outcome.DEFERRED
             n_needed = kv.n_needed(n_tokens, hit)
-        if kv.ledger.in_use_of(request.tenant) + n_needed * kv.block_bytes > self._max_kv_bytes:
+        if kv.ledger.in_use_of(request.tenant) + n_needed * kv.block_bytes > self._kv_share_bytes:
             return Outcome.OWN_LIMIT
         if n_needed + (self._watermark if self._running else 0) > kv.n_available:
             return Outcome.NO_KV

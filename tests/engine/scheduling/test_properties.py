@@ -18,7 +18,7 @@ from lorikeet_engine.scheduling.limits import SchedulerLimits
 from tests.support.scheduling_harness import Harness
 from tests.support.scripted_engine_parts import request, scripted_engine
 
-BLOCK, MAX_PROMPT, MAX_TOKENS = 4, 30, 12
+BLOCK, MAX_PROMPT, MAX_TOKENS = 4, 20, 24
 AGING, BARRIER = 40.0, 12.0
 ADAPTERS = ("", "", "red", "green", "blue", "white", "bad")
 TENANTS = ("anna", "ben", "carl")
@@ -26,7 +26,7 @@ MIN_STEPS = 20_000
 
 engines = st.fixed_dictionaries(
     {
-        "n_blocks": st.integers(12, 26),
+        "n_blocks": st.integers(12, 22),
         "n_host_slots": st.sampled_from([0, 0, 4, 40]),
         "enable_prefix_caching": st.booleans(),
         "arena_grains": st.integers(4, 12),
@@ -38,6 +38,7 @@ engines = st.fixed_dictionaries(
         "max_adapters_per_step": st.integers(1, 3),
         "preemption": st.sampled_from(["auto", "recompute", "swap"]),
         "locality_quantum": st.sampled_from([0.0, 16.0]),
+        "step_s": st.sampled_from([1.0, 1e-6]),  # with quick steps it pays to wait for a request to end
     }
 )
 
@@ -60,6 +61,7 @@ def harness_of(choice: dict[str, object]) -> Harness:
         "aging_s": AGING,
     }
     engine = scripted_engine(block_size=BLOCK, **memory, **limits)  # type: ignore[arg-type]
+    engine.runner.step_s = float(str(choice["step_s"]))
     return Harness(engine, SchedulerLimits(eos_token_ids=frozenset(), vocab=1, **limits))  # type: ignore[arg-type]
 
 
