@@ -78,8 +78,8 @@ def test_growth_evicts_what_is_cached_when_nothing_is_clean() -> None:
 
 def test_growth_out_of_a_promise_and_beyond_it_at_once_leaves_other_promises_alone() -> None:
     kv = manager(n_blocks=7)
-    start(kv, "cached", 8)
-    kv.release("cached")
+    start(kv, "c", 8)
+    kv.release("c")
     kv.admit("a", ANNA, 8, chain([1] * 8), PrefixHit((), None))
     kv.admit("b", ANNA, 8, chain([2] * 8), PrefixHit((), None))
     assert kv.grow("a", 16) is not None
