@@ -20,6 +20,7 @@ from lorikeet_engine.memory.ledger import MemoryState, Owner, PoolLedger
 
 LEASE_LOADS = 4.0
 LEASE_MIN_S = 1.0
+LEASE_MAX_S = 30.0  # however slow the store is: the barrier may have to wait for a lease
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class AdapterHostCache:
     @property
     def lease_s(self) -> float:
         """How long a lease holds: a few times what loads took of late."""
-        return max(LEASE_MIN_S, LEASE_LOADS * self._load_s)
+        return min(max(LEASE_MIN_S, LEASE_LOADS * self._load_s), LEASE_MAX_S)
 
     def wish(self, key: AdapterKey, n_bytes: int) -> None:
         """Load the image when there is room for it; `n_bytes` is 0 for an adapter never seen."""

@@ -316,12 +316,12 @@ class AdapterResidency:
         entry.n_grains = n_grains
         dropped = self._host.arrive(key, n_grains * self.grain_bytes, self._now)
         self.loads["disk"] += 1
-        if dropped is None:
-            self._lose(key, entry)
-            return
-        entry.is_fresh = entry.waiting > 0
-        self._keep_image(key, entry)
-        self._on_images_dropped(dropped)
+        if dropped is not None:
+            entry.is_fresh = entry.waiting > 0
+            self._keep_image(key, entry)
+            self._on_images_dropped(dropped)
+        elif entry.waiting:
+            self._host.wish(key, self.n_bytes_of(key))
 
     def _on_images_dropped(self, keys: list[AdapterKey]) -> None:
         for key in keys:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.memory.adapter_host_cache import LEASE_LOADS, LEASE_MIN_S, AdapterHostCache
+from lorikeet_engine.memory.adapter_host_cache import LEASE_LOADS, LEASE_MAX_S, LEASE_MIN_S, AdapterHostCache
 from lorikeet_engine.memory.adapter_wishes import LoadWishes
 from lorikeet_engine.memory.ledger import MemoryState
 
@@ -188,6 +188,11 @@ def test_a_lease_lasts_a_few_loads() -> None:
     cache.start_next(10.0)
     cache.arrive(KEYS[0], 5, 12.0)
     assert cache.lease_s == 2.0 * LEASE_LOADS
+    cache.drop(KEYS[0], "retired")
+    cache.wish(KEYS[0], 5)
+    cache.start_next(20.0)
+    cache.arrive(KEYS[0], 5, 9000.0)
+    assert cache.lease_s == LEASE_MAX_S
 
 
 def test_an_image_larger_than_expected_is_dropped_when_requests_need_the_rest() -> None:

@@ -281,3 +281,16 @@ def test_nothing_walks_over_all_known_adapters() -> None:
         residency.unpin(known[i])
         residency.retire(fresh)
         residency.take_dropped()
+
+
+def test_an_image_that_finds_no_room_and_nobody_waiting_is_forgotten() -> None:
+    residency = new_residency(20, host_bytes=10)
+    load(residency, KEYS[0], 4)
+    residency.want(KEYS[1], 0.0)
+    residency.want(KEYS[2], 0.0)
+    assert residency.take_loads() == [KEYS[1]], "the third finds no room until the second has come"
+    residency.unwant(KEYS[1])
+    residency.on_loaded(KEYS[1], 7, 0.0)
+    assert residency.state(KEYS[1]) is None
+    assert residency.take_dropped() == [KEYS[1]]
+    residency.audit()
