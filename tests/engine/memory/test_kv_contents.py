@@ -45,7 +45,6 @@ class Sequence:
     tokens: list[int]
     n_computed: int = 0
     n_promised_tokens: int = 0
-    waits_for_copies: bool = False
 
     def content(self, position: int) -> Content:
         return self.chain.root, tuple(self.tokens[: position + 1])
@@ -58,6 +57,10 @@ class Memory:
     device: dict[tuple[int, int], Content] = field(default_factory=dict)
     host: dict[tuple[int, int], Content] = field(default_factory=dict)
     planned: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def arriving(self) -> set[int]:
+        """Device blocks that a planned copy is going to fill."""
+        return {target for kind, _, target in self.planned if kind != "out"}
 
     def carry_out(self, order: random.Random) -> None:
         """In any order: the manager must not rely on one."""
@@ -129,11 +132,16 @@ class KvMachine(RuleBasedStateMachine):
                 self.write(name, n - sequence.n_computed, token=0)
                 self.kv.commit(name, n, tokens)
 
-    @precondition(lambda self: any(not s.waits_for_copies for s in self.running.values()))
+    def ready(self) -> dict[str, Sequence]:
+        """Running requests whose blocks are all filled."""
+        arriving, tables = self.memory.arriving(), self.kv.block_tables()
+        return {name: s for name, s in self.running.items() if arriving.isdisjoint(tables[name])}
+
+    @precondition(lambda self: self.ready())
     @rule(data=st.data(), n=st.integers(1, 3 * BLOCK), token=st.integers(0, 1), commits=st.booleans())
     def compute(self, data: st.DataObject, n: int, token: int, commits: bool) -> None:
         """A chunk of the prompt, or several generated tokens at once."""
-        name = self.pick(data, {name: s for name, s in self.running.items() if not s.waits_for_copies})
+        name = self.pick(data, self.ready())
         self.write(name, n, token)
         if commits:
             self.kv.commit(name, self.running[name].n_computed, self.running[name].tokens)
@@ -181,12 +189,10 @@ class KvMachine(RuleBasedStateMachine):
         tail = self.kv.block_tables()[parent_name][n_shared // BLOCK :][:1] if n_shared % BLOCK else ()
         needed = self.kv.blocks_for(child.n_promised_tokens) - n_shared // BLOCK
         copies = self.kv.fork(parent_name, name, parent.owner, n_shared, child.n_promised_tokens)
-        arriving = {target for kind, _, target in self.memory.planned if kind != "out"}
-        assert (copies is None) == (needed > available or not arriving.isdisjoint(tail))
+        assert (copies is None) == (needed > available or not self.memory.arriving().isdisjoint(tail))
         if copies is not None:
             assert tuple(source for source, _ in copies) == tail
             self.memory.planned += [("fork", *copy) for copy in copies]
-            child.waits_for_copies = bool(copies) or parent.waits_for_copies
             self.running[name] = child
             assert self.kv.n_available == available - needed
 
@@ -199,7 +205,7 @@ class KvMachine(RuleBasedStateMachine):
         if copies is None:
             assert self.kv.block_tables()[name] == before
             return
-        assert not sequence.waits_for_copies or not sequence.n_computed
+        assert self.memory.arriving().isdisjoint(before[: self.kv.blocks_for(sequence.n_computed)])
         self.memory.planned += [("out", *copy) for copy in copies]
         self.swapped[name] = self.running.pop(name)
 
@@ -219,15 +225,12 @@ class KvMachine(RuleBasedStateMachine):
         assert back.n_computed <= sequence.n_computed
         self.memory.planned += [("in", *copy) for copy in back.copies]
         sequence.n_computed, sequence.n_promised_tokens = back.n_computed, n_tokens
-        sequence.waits_for_copies = bool(back.copies)
         self.running[name] = self.swapped.pop(name)
 
     @rule(seed=st.integers(0, 1000))
     def finish_copies(self, seed: int) -> None:
         self.memory.carry_out(random.Random(seed))
         self.kv.finish_copies()
-        for sequence in self.running.values():
-            sequence.waits_for_copies = False
         assert self.kv.n_in_flight == 0
 
     @precondition(lambda self: len(self.running) + len(self.swapped) > 2)
@@ -269,12 +272,11 @@ class KvMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_table_reads_back_its_own_tokens(self) -> None:
-        tables = self.kv.block_tables()
+        tables, arriving = self.kv.block_tables(), self.memory.arriving()
         for name, sequence in self.running.items():
-            if not sequence.waits_for_copies:
-                for position in range(sequence.n_computed):
-                    at = tables[name][position // BLOCK], position % BLOCK
-                    assert self.memory.device[at] == sequence.content(position)
+            for position in range(sequence.n_computed):
+                block, offset = tables[name][position // BLOCK], position % BLOCK
+                assert block in arriving or self.memory.device[block, offset] == sequence.content(position)
 
     def teardown(self) -> None:
         if hasattr(self, "kv"):
