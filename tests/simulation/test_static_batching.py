@@ -7,8 +7,12 @@ from dataclasses import replace
 import pytest
 
 from lorikeet_engine.cost import ModelCost
+from lorikeet_engine.simulation.assembly import run_in_static_batches
+from lorikeet_engine.simulation.report.summary import summarise_static
 from lorikeet_engine.simulation.shipped import load_device, load_model
 from lorikeet_engine.simulation.static_batching import Job, run_static
+from lorikeet_engine.simulation.workload.distributions import Arrivals
+from tests.support.simulated import simulated, tenants, workload
 
 COST, DEVICE = ModelCost.of(load_model("qwen2.5-7b")), load_device("rtx4090")
 
@@ -69,3 +73,13 @@ def test_the_effective_batch_over_time_only_falls_within_a_batch() -> None:
     assert rows[0] == 16
     assert rows == sorted(rows, reverse=True)
     assert rows[-1] == 0
+
+
+def test_any_workload_can_be_served_in_static_batches_to_compare() -> None:
+    described = workload(tenants("t", arrivals=Arrivals(kind="closed", concurrency=8)), n_requests=64)
+    run = run_in_static_batches(described, 16)
+    values = summarise_static(run, 16)
+    assert len(run.e2e) == 64
+    assert run.seconds > simulated(described).clock.now
+    assert 0 < values["effective_batch"] < 16
+    assert 0 < values["padding_share"] < 1

@@ -13,6 +13,7 @@ from lorikeet_engine.scheduling.scheduler import Scheduler
 from lorikeet_engine.simulation.report.recorder import Recorder
 from lorikeet_engine.simulation.roofline_runner import RooflineRunner
 from lorikeet_engine.simulation.shipped import load_device, load_model
+from lorikeet_engine.simulation.static_batching import StaticRun, jobs_of, run_static
 from lorikeet_engine.simulation.virtual_disk import VirtualClock, VirtualDisk
 from lorikeet_engine.simulation.workload.adapter_catalogue import ITEMSIZE, AdapterCatalogue
 from lorikeet_engine.simulation.workload.arrival import N_WORDS, Traffic
@@ -35,8 +36,7 @@ def build_world(workload: Workload) -> World:
     cost = ModelCost.of(spec, itemsize=ITEMSIZE)
     knobs = workload.engine
     catalogue = AdapterCatalogue(spec)
-    traffic: Traffic
-    traffic = RecordedTraffic(workload, catalogue) if workload.trace else TenantTraffic(workload, catalogue)
+    traffic = _traffic(workload, catalogue)
     block_bytes = kv_block_bytes(spec, block_size=knobs.block_size, itemsize=ITEMSIZE)
     clock = VirtualClock()
     disk = VirtualDisk(clock, catalogue.n_grains, catalogue.grain_bytes, profile.disk_bandwidth)
@@ -67,6 +67,17 @@ def build_world(workload: Workload) -> World:
     scheduler = Scheduler(_limits(knobs, spec), kv, residency, cost=cost, profile=profile, itemsize=ITEMSIZE)
     loop = EngineLoop(scheduler=scheduler, kv=kv, residency=residency, loader=disk, runner=runner, cost=cost)
     return World(loop=loop, runner=runner, disk=disk, clock=clock, traffic=traffic, recorder=Recorder(workload.slo))
+
+
+def run_in_static_batches(workload: Workload, batch_size: int) -> StaticRun:
+    """The workload's requests without the scheduler, to compare with; adapters and cached prefixes are left out."""
+    spec, profile = load_model(workload.model), load_device(workload.device)
+    jobs = jobs_of(_traffic(workload, AdapterCatalogue(spec)))
+    return run_static(jobs, batch_size, ModelCost.of(spec, itemsize=ITEMSIZE), profile)
+
+
+def _traffic(workload: Workload, catalogue: AdapterCatalogue) -> Traffic:
+    return RecordedTraffic(workload, catalogue) if workload.trace else TenantTraffic(workload, catalogue)
 
 
 def kv_bytes(knobs: EngineKnobs, spec: ModelSpec, cost: ModelCost, profile: DeviceProfile) -> int:

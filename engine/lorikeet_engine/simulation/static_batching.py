@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lorikeet_engine.cost import DeviceProfile, ModelCost, StepShape, roofline_seconds
+from lorikeet_engine.simulation.workload.arrival import Traffic
 
 RESOLUTION = 50  # points of a batch's way from full to empty that are kept
 
@@ -62,6 +63,16 @@ class StaticRun:
     @property
     def padding_share(self) -> float:
         return 1 - self.prompt_tokens / self.padded_tokens if self.padded_tokens else 0.0
+
+
+def jobs_of(traffic: Traffic) -> list[Job]:
+    """All of the traffic's requests, clients of closed loops sending theirs without a pause."""
+    jobs: list[Job] = []
+    while (at := traffic.next_at()) is not None:
+        for arrival in traffic.take(at):
+            jobs.append(Job(len(arrival.request.prompt), arrival.n_output, arrival.at))
+            traffic.on_ended(arrival.request.request_id, at)
+    return jobs
 
 
 def run_static(jobs: Sequence[Job], batch_size: int, cost: ModelCost, profile: DeviceProfile) -> StaticRun:

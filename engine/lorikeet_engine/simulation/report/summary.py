@@ -13,6 +13,7 @@ from typing import Any
 from lorikeet_engine.cost import DeviceProfile, StepWork, attainment, goodput, intensity, jain_index, mbu, mfu, ridge
 from lorikeet_engine.simulation.report.recorder import Recorder, TenantRecord
 from lorikeet_engine.simulation.report.samples import Gaps, distribution, gap_distribution, mean, percentile
+from lorikeet_engine.simulation.static_batching import StaticRun
 from lorikeet_engine.simulation.workload.description import Workload
 from lorikeet_engine.simulation.world import World
 
@@ -46,6 +47,21 @@ def summarise(workload: Workload, world: World) -> Values:
         "phases": _phases(world),
         "tenants": [_tenant(record, seconds) for record in tenants],
         "timeline": [asdict(sample) for sample in recorder.samples],
+    }
+
+
+def summarise_static(run: StaticRun, batch_size: int) -> Values:
+    """The same requests in static batches: when all was done, and what was wasted on the way."""
+    return {
+        "batch_size": batch_size,
+        "seconds": run.seconds,
+        "output_tokens_per_s": run.output_tokens / max(run.seconds, 1e-9),
+        "effective_batch": run.mean_effective_batch,
+        "wasted_row_share": 1 - run.efficiency,
+        "padding_share": run.padding_share,
+        "blocked_seconds_per_request": run.blocked_s / max(len(run.e2e), 1),
+        "e2e": distribution(run.e2e),
+        "effective_batch_over_time": [list(point) for point in run.live],
     }
 
 

@@ -23,14 +23,17 @@ def simulate(
         str | None, typer.Option("--device", help="rtx4090, h200, cpu2, or a profile's path instead of the workload's.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Another seed than the workload's.")] = None,
+    static: Annotated[
+        int | None, typer.Option("--static", min=1, help="Also serve the requests in static batches of this size.")
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the whole report here.")] = None,
     png_file: Annotated[Path | None, typer.Option("--png", help="Draw the page of plots here.")] = None,
 ) -> None:
     """Run a workload under a virtual clock and report latency, goodput, memory and fairness."""
     import json
 
-    from lorikeet_engine.simulation.assembly import build_world
-    from lorikeet_engine.simulation.report.summary import summarise
+    from lorikeet_engine.simulation.assembly import build_world, run_in_static_batches
+    from lorikeet_engine.simulation.report.summary import summarise, summarise_static
     from lorikeet_engine.simulation.workload.strict_records import DescriptionError
 
     try:
@@ -41,6 +44,9 @@ def simulate(
     world.run()
     report = summarise(described, world)
     _print_report(report)
+    if static:
+        report["static_batching"] = summarise_static(run_in_static_batches(described, static), static)
+        _print_static(report["static_batching"], report)
     if json_file:
         json_file.write_text(json.dumps(report, indent=2) + "\n")
         say(f"Report written to {json_file}.")
@@ -84,6 +90,22 @@ def _print_report(report: dict[str, Any]) -> None:
     print_table((report["workload"].upper(), ""), rows, empty="")
     _print_latency(report["latency"])
     _print_tenants(report["tenants"])
+
+
+def _print_static(static: dict[str, Any], report: dict[str, Any]) -> None:
+    rows = [
+        ("all done after", f"{static['seconds']:.1f} s", f"{report['virtual_seconds']:.1f} s"),
+        (
+            "output tokens/s",
+            f"{static['output_tokens_per_s']:.0f}",
+            f"{report['throughput']['output_tokens_per_s']:.0f}",
+        ),
+        ("end to end, p50", f"{static['e2e']['p50']:.2f} s", f"{report['latency']['e2e']['p50']:.2f} s"),
+        ("rows of use in a step", f"{static['effective_batch']:.1f} of {static['batch_size']}", "all"),
+        ("padding of prompts", f"{100 * static['padding_share']:.0f} %", "none"),
+        ("waited after the last token", f"{static['blocked_seconds_per_request']:.2f} s", "0 s"),
+    ]
+    print_table(("STATIC BATCHES", "STATIC", "CONTINUOUS"), rows, empty="")
 
 
 def _print_latency(latency: dict[str, Any]) -> None:
