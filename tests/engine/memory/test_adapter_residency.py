@@ -54,25 +54,51 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.wanted_s[key] = self.now
         self.failed.discard(key)
 
-    @rule(key=st.sampled_from(KEYS))
-    def unwant(self, key: AdapterKey) -> None:
-        if self.waiting[key]:
-            self.waiting[key] -= 1
-            self.residency.unwant(key)
-        else:
-            with pytest.raises(ValueError, match="more often"):
-                self.residency.unwant(key)
+    @precondition(lambda self: any(self.waiting.values()))
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        """A waiting request goes away, the last one for its adapter too."""
+        key = data.draw(st.sampled_from([key for key in KEYS if self.waiting[key]]))
+        for _ in range(data.draw(st.integers(1, self.waiting[key]))):
+            self.unwant(key)
 
-    @rule(key=st.sampled_from(KEYS))
-    def promote(self, key: AdapterKey) -> None:
-        if self.waiting[key]:
-            self.promoted = key
-            self.residency.promote(key, self.now)
+    def unwant(self, key: AdapterKey) -> None:
+        self.waiting[key] -= 1
+        before = self.in_arena()
+        self.residency.unwant(key)
+        self.note_evicted(before - self.in_arena())
+
+    @rule(key=st.sampled_from(KEYS[:7]), ends=st.booleans())
+    def serve(self, key: AdapterKey, ends: bool) -> None:
+        """A request goes all the way, as far as there is room."""
+        self.want(key)
+        self.obey()
+        if key in self.loading:
+            self.take_in(key, works=True)
+        self.obey()
+        if self.residency.state(key) is Residency.HOST:
+            self.place(key, starts=True)
+        else:
+            self.start(key)
+        self.obey()
+        self.carry_out()
+        if ends:
+            self.end(key, is_preempted=False)
+
+    @precondition(lambda self: any(self.waiting.values()))
+    @rule(data=st.data(), seconds=st.sampled_from((0.1, 50.0)))
+    def promote(self, data: st.DataObject, seconds: float) -> None:
+        key = data.draw(st.sampled_from([key for key in KEYS if self.waiting[key]]))
+        self.now += seconds
+        self.promoted = key
+        self.residency.promote(key, self.now)
 
     @precondition(lambda self: self.loading)
     @rule(data=st.data(), works=st.sampled_from((True, True, True, False)))
     def finish_load(self, data: st.DataObject, works: bool) -> None:
-        key = data.draw(st.sampled_from(sorted(self.loading)))
+        self.take_in(data.draw(st.sampled_from(sorted(self.loading))), works=works)
+
+    def take_in(self, key: AdapterKey, *, works: bool) -> None:
         self.loading.remove(key)
         self.wanted_s[key] = self.now
         if not works:
@@ -122,6 +148,7 @@ class ResidencyMachine(RuleBasedStateMachine):
             with pytest.raises(ValueError, match="nothing can start"):
                 self.residency.pin(key, self.now)
 
+    @precondition(lambda self: any(self.pins.values()))
     @rule(key=st.sampled_from(KEYS), is_preempted=st.booleans())
     def end(self, key: AdapterKey, is_preempted: bool) -> None:
         """A running request ends, or goes back into the queue."""
@@ -134,6 +161,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.residency.unpin(key)
         self.note_evicted(before - self.in_arena())
 
+    @precondition(lambda self: self.planned)
     @rule()
     def carry_out(self) -> None:
         """The planned step is done."""
@@ -150,34 +178,48 @@ class ResidencyMachine(RuleBasedStateMachine):
             self.residency.on_placed(placement.key)
         self.note_evicted(before - self.in_arena())
 
+    @precondition(lambda self: self.in_arena())
     @rule(key=st.sampled_from(KEYS))
     def drain(self, key: AdapterKey) -> None:
         if self.residency.state(key) in IN_ARENA:
             self.residency.drain(key)
             self.draining.add(key)
 
+    @precondition(lambda self: self.draining)
     @rule()
     def undrain_all(self) -> None:
         self.residency.undrain_all()
         self.draining.clear()
 
-    @rule(key=st.sampled_from(KEYS))
-    def hold(self, key: AdapterKey) -> None:
-        if self.residency.state(key) is Residency.HOST and self.waiting[key]:
-            before = self.in_arena()
-            self.residency.hold(key, SIZES[key])
-            self.held = (key, SIZES[key])
-            self.note_evicted(before - self.in_arena())
+    @precondition(lambda self: self.holdable())
+    @rule(data=st.data())
+    def hold(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(self.holdable()))
+        before = self.in_arena()
+        self.residency.hold(key, SIZES[key])
+        self.held = (key, SIZES[key])
+        self.note_evicted(before - self.in_arena())
 
+    def holdable(self) -> list[AdapterKey]:
+        return [key for key in KEYS if self.waiting[key] and self.residency.state(key) is Residency.HOST]
+
+    @precondition(lambda self: self.held)
     @rule()
     def release_hold(self) -> None:
         self.residency.release_hold()
         self.held = None
 
+    @precondition(lambda self: self.in_arena())
+    @rule(data=st.data())
+    def retire_in_arena(self, data: st.DataObject) -> None:
+        self.retire(data.draw(st.sampled_from(sorted(self.in_arena()))))
+
     @rule(key=st.sampled_from(KEYS))
     def retire(self, key: AdapterKey) -> None:
         known = self.residency.state(key) is not None or self.waiting[key] > 0
+        before = self.in_arena()
         gone = self.residency.retire(key)
+        self.note_evicted(before - self.in_arena())
         self.retired.add(key)
         assert gone == (not self.is_needed(key) or not known)
         if not known:
