@@ -17,13 +17,18 @@ from lorikeet_engine.memory.kv_manager import KvManager
 from lorikeet_engine.scheduling.counters import SchedulerCounters
 from lorikeet_engine.scheduling.fairness import FairQueue, TenantAccount
 from lorikeet_engine.scheduling.limits import SchedulerLimits
-from lorikeet_engine.scheduling.request import Request
+from lorikeet_engine.scheduling.request import NEVER, Request
 from lorikeet_engine.step_time import StepTimeModel
 
 RATE_MEMORY_S = 5.0  # time constant of the measured rates
-# Shares of the deadline: predicted beyond LATE is refused, and then everything of the tenant until below CALM. One
-# threshold alone would oscillate, since a refusal shortens the queue only a step later (Mooncake, arXiv 2407.00079).
-LATE, CALM = 0.8, 0.65
+# A tenant that was refused is heard again below this part of the limit. One limit alone would oscillate, since what is
+# refused shortens the queue only a step later (Mooncake, arXiv 2407.00079).
+CALM = 0.85
+LATE_ONES = 0.01  # the part of the admitted that may come later than the margin allows for
+MARGIN_FIRST, MARGIN_LEAST, MARGIN_MOST = 0.4, 0.2, 0.8  # of the deadline
+MARGIN_STEP = 0.02  # of the deadline, for one request that came too late
+AT_RISK = 0.25  # of the deadline: smaller predictions that came true say nothing about the others
+SLOWEST_PACE = 0.1  # of the fair share: a tenant may stand still for a moment without being lost for ever
 RETRY_MIN_S, RETRY_MAX_S, JITTER = 1.0, 60.0, 0.2
 IN_ARENA = (Residency.PLACING, Residency.RESIDENT, Residency.DRAINING)
 GOLDEN = 0.6180339887498949  # its multiples spread evenly over [0, 1): jitter without randomness
@@ -40,8 +45,8 @@ class Prediction:
 class Rates:
     """What the engine achieved lately: prompt tokens a second, KV blocks released a second, waits for adapters.
 
-    The prompt rate is measured only while requests wait: only then is it what the engine can do and not what was
-    asked of it. Otherwise it goes back to what the step-time model says.
+    `prompt_tokens_s` is what it can do, `used_tokens_s` what was asked of it. The first is measured only while requests
+    wait, when the two are the same; otherwise it goes back to what the step-time model says.
     """
 
     def __init__(self, timing: StepTimeModel, *, budget: int) -> None:
@@ -49,6 +54,7 @@ class Rates:
         self._budget = budget
         self._shape = StepShape()
         self.prompt_tokens_s = budget / self.step_s(budget)
+        self.used_tokens_s = 0.0
         self.blocks_s = 0.0
         self.adapter_wait_s = 0.0
 
@@ -82,14 +88,36 @@ class Rates:
             chunk = max(1, self._budget - shape.n_decode)
             rate = chunk / self.step_s(chunk)
         self.prompt_tokens_s += share * (rate - self.prompt_tokens_s)
+        self.used_tokens_s += share * (shape.n_prefill / seconds - self.used_tokens_s)
         self.blocks_s += share * (n_released / seconds - self.blocks_s)
 
     def observe_adapter_wait(self, seconds: float) -> None:
         self.adapter_wait_s += 0.1 * (seconds - self.adapter_wait_s)
 
 
+class Margin:
+    """How much later than predicted all but one in a hundred come: so much has to be left before the deadline.
+
+    The quantile is tracked without keeping samples: each one that came later pushes it up, the others let it sink.
+    """
+
+    def __init__(self, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
+        self.seconds = MARGIN_FIRST * deadline_s
+
+    def observe(self, *, predicted_s: float, actual_s: float) -> None:
+        deadline = self._deadline_s
+        if deadline == NEVER:
+            return
+        is_late = actual_s - predicted_s > self.seconds
+        if predicted_s < AT_RISK * deadline and not is_late:
+            return
+        self.seconds += MARGIN_STEP * deadline * ((1.0 - LATE_ONES) if is_late else -LATE_ONES)
+        self.seconds = min(max(self.seconds, MARGIN_LEAST * deadline), MARGIN_MOST * deadline)
+
+
 class AdmissionGate:
-    """Says yes, or raises; holds nothing but the tenants' hysteresis."""
+    """Says yes, or raises."""
 
     def __init__(
         self,
@@ -107,8 +135,11 @@ class AdmissionGate:
         self._residency = residency
         self._rates = rates
         self._counters = counters
+        self.margin = Margin(limits.ttft_deadline_s)
 
-    def check_deadline(self, requests: Sequence[Request], account: TenantAccount, *, started_tokens: int) -> None:
+    def check_deadline(
+        self, requests: Sequence[Request], account: TenantAccount, now: float, *, started_tokens: int
+    ) -> None:
         """Raise unless all of one submit would be in time; sets their predicted time to the first token.
 
         Args:
@@ -119,31 +150,54 @@ class AdmissionGate:
             TenantLimited: the tenant's own work would make this late.
             Overloaded: everybody's work, the adapter or the KV pool would make this late.
         """
-        prediction = self.predict(requests[0], account, started_tokens=started_tokens)
+        prediction = self.predict(requests[0], account, now, started_tokens=started_tokens)
         for request in requests:
             request.predicted_ttft_s = prediction.seconds
-        deadline = self._limits.ttft_deadline_s
-        if prediction.seconds <= deadline * (CALM if account.is_shedding else LATE):
+        if self._limits.ttft_deadline_s == NEVER:
+            return
+        limit = self._limits.ttft_deadline_s - self.margin.seconds
+        if prediction.seconds <= limit * (CALM if account.is_shedding else 1.0):
             account.is_shedding = False
             return
         account.is_shedding = True
-        late_s = prediction.seconds - deadline * CALM
-        self._refuse(prediction.reason, f"the first token is expected in {prediction.seconds:.1f} s", late_s)
+        late_s = prediction.seconds - limit * CALM
+        reason = prediction.reason
+        if reason == "ttft_engine" and self._is_greedy(account):
+            reason = "ttft_tenant"
+        self._refuse(reason, f"the first token is expected in {prediction.seconds:.1f} s", late_s)
 
-    def predict(self, request: Request, account: TenantAccount, *, started_tokens: int) -> Prediction:
+    def predict(self, request: Request, account: TenantAccount, now: float, *, started_tokens: int) -> Prediction:
         """Time to the first token if the request joined now (engine-design 3.5)."""
-        rates, queue = self._rates, self._queue
         n_own = request.n_expected
-        share = account.weight / (queue.backlogged_weight() + (0.0 if account.waiting else account.weight))
-        ahead_own = (account.waiting_tokens + n_own) / (share * max(rates.prompt_tokens_s, 1e-9))
-        ahead_all = (queue.waiting_tokens + started_tokens + n_own) / max(rates.prompt_tokens_s, 1e-9)
-        waits = [
-            (min(ahead_own, ahead_all), "ttft_tenant" if ahead_own < ahead_all else "ttft_engine"),
-            (self._adapter_wait(request), "ttft_adapter"),
-            (self._kv_wait(n_own), "ttft_kv"),
-        ]
-        wait, reason = max(waits)
-        return Prediction(wait + rates.prefill_s(n_own), reason)
+        queue_s = self._own_queue_s(account, n_own, now)
+        if not account.waiting:
+            ahead = self._queue.waiting_tokens + started_tokens + n_own
+            queue_s = min(queue_s, ahead / max(self._rates.prompt_tokens_s, 1e-9))
+        wait, reason = max(
+            (queue_s, "ttft_engine"), (self._adapter_wait(request), "ttft_adapter"), (self._kv_wait(n_own), "ttft_kv")
+        )
+        return Prediction(wait + self._rates.prefill_s(n_own), reason)
+
+    def _own_queue_s(self, account: TenantAccount, n_tokens: int, now: float) -> float:
+        """Seconds until the tenant's own queue and `n_tokens` more are computed.
+
+        A tenant whose requests wait goes on at the pace it has had: that tells best what the others leave to it. One
+        without a queue yet gets what the others do not use, and its share of everything at least.
+        """
+        account.take_pace(now)
+        everything = max(self._rates.prompt_tokens_s, 1e-9)
+        share = everything * account.weight / self._queue.active_weight(account)
+        if account.waiting and account.pace:
+            pace = max(account.pace, SLOWEST_PACE * share)
+        else:
+            pace = max(share, everything - self._rates.used_tokens_s)
+        return (account.waiting_tokens + n_tokens) / pace
+
+    def _is_greedy(self, account: TenantAccount) -> bool:
+        """Whether the tenant fills more than its share of the queue."""
+        others = self._queue.waiting_tokens - account.waiting_tokens
+        weight_of_others = self._queue.active_weight(account) - account.weight
+        return not weight_of_others or account.waiting_tokens / account.weight > others / weight_of_others
 
     def queue_s(self) -> float:
         """Seconds until everything that waits now has been computed."""

@@ -20,6 +20,7 @@ from lorikeet_engine.scheduling.counters import TenantLoad
 from lorikeet_engine.scheduling.request import Request
 
 LOOKAHEAD = 8  # requests of one tenant that are looked at when its first ones cannot run
+PACE_WINDOW_S, PACE_SHARE = 1.0, 0.15  # how often the pace of a tenant is measured, and how much the newest counts
 KEPT_ACCOUNTS = 4096  # idle accounts are dropped beyond this, those without debt first
 
 
@@ -44,6 +45,8 @@ class TenantAccount:
     Attributes:
         waiting: never admitted requests, by arrival.
         waiting_tokens: prompt tokens of these that are expected to be computed.
+        n_computed: prompt tokens computed for it, in all.
+        pace: those computed for it a second while it had requests waiting, 0 as long as that is not known.
         is_shedding: whether the predictor refuses this tenant's requests at the moment (hysteresis).
     """
 
@@ -55,11 +58,27 @@ class TenantAccount:
     waiting_tokens: int = 0
     n_running: int = 0
     n_parked: int = 0  # preempted, waiting to be resumed
+    n_computed: int = 0
+    pace: float = 0.0
     is_shedding: bool = False
+    _paced_since_s: float = 0.0
+    _paced_from: int = 0
 
     @property
     def is_idle(self) -> bool:
         return not (self.waiting or self.n_running or self.n_parked)
+
+    def start_pacing(self, now: float) -> None:
+        """Its queue begins to fill: what it got before says nothing about what it gets from here on."""
+        self.pace, self._paced_since_s, self._paced_from = 0.0, now, self.n_computed
+
+    def take_pace(self, now: float) -> None:
+        """Bring `pace` up to date, at most once in `PACE_WINDOW_S`."""
+        seconds = now - self._paced_since_s
+        if self.waiting and seconds >= PACE_WINDOW_S:
+            newest = (self.n_computed - self._paced_from) / seconds
+            self.pace = self.pace + PACE_SHARE * (newest - self.pace) if self.pace else newest
+            self._paced_since_s, self._paced_from = now, self.n_computed
 
     def charge(self, virtual_tokens: float) -> None:
         self.service += virtual_tokens / self.weight
@@ -92,8 +111,10 @@ class FairQueue:
             active = [other.service for other in self._accounts.values() if not other.is_idle]
             account.service = max(account.service, min(active, default=self._served_minimum))
 
-    def push(self, account: TenantAccount, request: Request, n_tokens: int) -> None:
+    def push(self, account: TenantAccount, request: Request, n_tokens: int, now: float) -> None:
         self.wake(account)
+        if not account.waiting:
+            account.start_pacing(now)
         account.waiting[request.request_id] = request
         account.waiting_tokens += n_tokens
         self.n_waiting += 1
@@ -105,8 +126,10 @@ class FairQueue:
         self.n_waiting -= 1
         self.waiting_tokens -= n_tokens
 
-    def backlogged_weight(self) -> float:
-        return sum(account.weight for account in self._accounts.values() if account.waiting)
+    def active_weight(self, account: TenantAccount) -> float:
+        """Weights of the tenants at work, `account` among them."""
+        others = sum(other.weight for other in self._accounts.values() if not other.is_idle and other is not account)
+        return others + account.weight
 
     def smallest_service(self) -> float:
         """The smallest counter of the tenants at work."""

@@ -153,7 +153,7 @@ class Scheduler:
         hit = self._kv.lookup(first.chain, first.n_prompt)
         first.n_expected = first.n_prompt - len(hit.blocks) * self._kv.block_size
         started = sum(request.n_left_to_compute for request in self._running if not request.decodes)
-        self._gate.check_deadline(requests, account, started_tokens=started)
+        self._gate.check_deadline(requests, account, now, started_tokens=started)
         for request in requests:
             self._serial += 1
             request.serial, request.arrival_s, request.stage = self._serial, now, Stage.WAITING
@@ -193,6 +193,7 @@ class Scheduler:
         self._seats.tick(now)
         late = self._room.expired(now)
         for request in late:
+            self._gate.margin.observe(predicted_s=request.predicted_ttft_s, actual_s=self._limits.ttft_deadline_s)
             self._release(request)
         self.counters.expired += len(late)
         error = DeadlineExceeded(
@@ -243,7 +244,7 @@ class Scheduler:
                 events.append(RequestFailure(request_id, EngineFailure("the model's logits are not finite")))
                 continue
             if not row.n_generated:
-                self.counters.count_ttft(predicted_s=request.predicted_ttft_s, actual_s=now - request.arrival_s)
+                self._note_ttft(request, now)
             request.tokens.append(token)
             request.account.charge(output_price)
             finish_reason = self._finish_reason(request, token)
@@ -335,6 +336,7 @@ class Scheduler:
         table = self._kv.grow(request.request_id, stop)
         assert table is not None, "an admitted request was promised blocks for its whole prompt"
         request.n_scheduled = stop
+        request.account.n_computed += n_tokens
         if request.n_charged < stop:
             n_new = min(stop, request.n_prompt) - request.n_charged
             request.account.charge(self._prices.input * max(0, n_new))
@@ -370,6 +372,11 @@ class Scheduler:
         self._running.remove(request)
         self._adapters.leave(request)
         request.account.n_running -= 1
+
+    def _note_ttft(self, request: Request, now: float) -> None:
+        actual_s = now - request.arrival_s
+        self.counters.count_ttft(predicted_s=request.predicted_ttft_s, actual_s=actual_s)
+        self._gate.margin.observe(predicted_s=request.predicted_ttft_s, actual_s=actual_s)
 
     def _observe(self, seconds: float) -> None:
         if not self._planned.moves_bytes:

@@ -48,7 +48,7 @@ class WaitingRoom:
     def add(self, request: Request, now: float, *, expires_s: float) -> None:
         """A new request; at `expires_s` it cannot meet its deadline any more."""
         self._new[request.request_id] = request
-        self._queue.push(request.account, request, request.n_expected)
+        self._queue.push(request.account, request, request.n_expected, now)
         if expires_s < NEVER:
             heapq.heappush(self._expiries, (expires_s, request.serial, request))
         self._want(request, now)
