@@ -80,17 +80,25 @@ def tenant(report: dict[str, Any], name: str) -> dict[str, Any]:
 
 def find_one_x(seconds: float, tolerance: float) -> float:
     """The crowd's highest rate that keeps the objective, by bisection."""
-
-    def keeps(rate: float) -> bool:
-        return bool(simulate(Load(crowd=rate, seconds=seconds))["goodput"]["attainment"] >= ATTAINMENT)
-
-    low, high = 1.0, 2.0
-    while keeps(high):
+    low, high = 4.0, 8.0
+    while keeps(high, seconds):
         low, high = high, 2 * high
     while high / low > 1 + tolerance:
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if keeps(middle) else (low, middle)
+        low, high = (middle, high) if keeps(middle, seconds) else (low, middle)
     return low
+
+
+def keeps(rate: float, seconds: float) -> bool:
+    """Whether the objective is kept at that rate; ends as soon as too many requests have missed it."""
+    world = build_world(workload(Load(crowd=rate, seconds=seconds)))
+    allowed = (1 - ATTAINMENT) * (rate + QUIET_RATE) * seconds
+    while world.clock.now < seconds:
+        world.run(until=world.clock.now + seconds / 20)
+        records = world.recorder.tenants.values()
+        if sum(record.missed + record.refused + record.expired for record in records) > allowed:
+            return False
+    return True
 
 
 def table(reports: dict[str, dict[str, Any]]) -> None:
