@@ -7,6 +7,12 @@ export type Overview = Json<paths["/admin/v1/overview"]["get"]["responses"][200]
 export type Engine = Overview["engine"];
 export type Ledger = NonNullable<Engine["kv"]>;
 export type ResidentAdapter = Engine["adapters"][number];
+export type TenantQueue = Engine["queues"][number];
+export type PrefixCache = NonNullable<Engine["prefix"]>;
+export type ResidencyCounts = NonNullable<Engine["residency"]>;
+export type AdapterTraffic = NonNullable<Engine["adapter_traffic"]>;
+export type Preemptions = NonNullable<Engine["preemptions"]>;
+export type Refusals = NonNullable<Engine["refusals"]>;
 
 export type Tenant = Json<paths["/admin/v1/tenants"]["get"]["responses"][200]>["data"][number];
 export type ApiKey = Json<paths["/admin/v1/tenants/{slug}/keys"]["get"]["responses"][200]>["data"][number];

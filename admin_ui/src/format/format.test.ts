@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 
 import { humanBytes } from "./bytes";
-import { counted, grouped, percent, rate } from "./numbers";
-import { duration } from "./time";
+import { counted, grouped, percent, rate, weight } from "./numbers";
+import { duration, seconds } from "./time";
 
 describe("figures for people", () => {
   it("gives bytes three significant figures in binary units", () => {
@@ -22,6 +22,14 @@ describe("figures for people", () => {
     expect(grouped(1_234_567)).toBe("1,234,567");
     expect([0, 9.96, 123.4, 1234.5].map(rate)).toEqual(["0.0", "10.0", "123", "1,235"]);
     expect([counted(1, "key"), counted(2, "key")]).toEqual(["1 key", "2 keys"]);
+  });
+
+  it("shows weights as they were given", () => {
+    expect([1, 0.5, 12.25, 1000].map(weight)).toEqual(["1", "0.5", "12.25", "1,000"]);
+  });
+
+  it("gives short times in milliseconds and long ones in words", () => {
+    expect([0, 0.0342, 0.9994, 0.9996, 2.25, 90].map(seconds)).toEqual(["0 ms", "34 ms", "999 ms", "1.0 s", "2.3 s", "1 min 30 s"]);
   });
 
   it("never rounds a small share to nothing, and divides nothing by nothing", () => {

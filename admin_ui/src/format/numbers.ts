@@ -20,3 +20,8 @@ export function percent(part: number, whole: number): string {
 export function counted(n: number, noun: string): string {
   return `${grouped(n)} ${noun}${n === 1 ? "" : "s"}`;
 }
+
+/** A tenant's weight as it was given: 1, 0.5, 12.25. */
+export function weight(value: number): string {
+  return value.toLocaleString("en-GB", { maximumFractionDigits: 6 });
+}

@@ -15,3 +15,9 @@ export function duration(seconds: number): string {
   if (hours < 48) return `${hours} h ${minutes % 60} min`;
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
+
+/** 0.034 s → "34 ms", 2.25 s → "2.3 s", 90 s → "1 min 30 s". */
+export function seconds(value: number): string {
+  if (value < 0.9995) return `${Math.round(value * 1000)} ms`;
+  return value < 59.95 ? `${value.toFixed(1)} s` : duration(value);
+}

@@ -1,4 +1,4 @@
-import type { Adapter, ApiKey, Ledger, Overview, Tenant, Version } from "@/api/types";
+import type { Adapter, ApiKey, Ledger, Overview, Tenant, TenantQueue, Version } from "@/api/types";
 
 export const kvLedger: Ledger = {
   name: "kv",
@@ -9,7 +9,9 @@ export const kvLedger: Ledger = {
   in_flight: 0,
   cached: 131_072,
   free: 589_824,
+  shared: 4096,
   fragmentation: 512,
+  external_fragmentation: 0,
   by_tenant: [
     { tenant: "acme", bytes: 393_216 },
     { tenant: "globex", bytes: 65_536 },
@@ -25,9 +27,52 @@ export const arenaLedger: Ledger = {
   in_flight: 512,
   cached: 0,
   free: 2560,
+  shared: 0,
   fragmentation: 0,
+  external_fragmentation: 256,
   by_tenant: [{ tenant: "acme", bytes: 1536 }],
 };
+
+export const hostLedger: Ledger = { ...arenaLedger, name: "host", used: 0, cached: 1024 };
+
+export const swapLedger: Ledger = {
+  ...arenaLedger,
+  name: "swap",
+  capacity: 0,
+  used: 0,
+  in_flight: 0,
+  free: 0,
+  external_fragmentation: 0,
+  by_tenant: [],
+};
+
+export function queue(tenant: string, fields: Partial<TenantQueue> = {}): TenantQueue {
+  return { tenant, running: 0, waiting: 0, weight: 1, service: 0, ...fields };
+}
+
+/** What the API answers while no engine does. */
+export function engineless(state: "starting" | "unavailable"): Overview {
+  const nothing = { running: 0, waiting: 0, swapped: 0, seats: 0, tokens_per_second: 0, steps_total: 0 };
+  return overview({
+    ...nothing,
+    state,
+    prompt_tokens_total: 0,
+    generated_tokens_total: 0,
+    device: null,
+    dtype: null,
+    queues: [],
+    adapters: [],
+    kv: null,
+    arena: null,
+    host: null,
+    swap: null,
+    prefix: null,
+    residency: null,
+    adapter_traffic: null,
+    preemptions: null,
+    refusals: null,
+  });
+}
 
 export function overview(engine: Partial<Overview["engine"]> = {}): Overview {
   return {
@@ -40,15 +85,56 @@ export function overview(engine: Partial<Overview["engine"]> = {}): Overview {
       uptime_s: 3725,
       running: 7,
       waiting: 2,
+      swapped: 1,
+      seats: 24,
       tokens_per_second: 123.4,
       prompt_tokens_total: 1200,
       generated_tokens_total: 34_567,
       steps_total: 890,
       kv: kvLedger,
       arena: arenaLedger,
+      host: hostLedger,
+      swap: swapLedger,
+      queues: [queue("acme", { running: 5, waiting: 2, weight: 3 }), queue("globex", { running: 2 })],
+      prefix: {
+        queried_tokens: 2000,
+        hit_tokens: 500,
+        hit_rate: 0.25,
+        recomputed_hit_tokens: 0,
+        by_tenant: [
+          { tenant: "acme", queried_tokens: 1000, hit_tokens: 500 },
+          { tenant: "globex", queried_tokens: 1000, hit_tokens: 0 },
+        ],
+        by_adapter: [],
+        misses: { cold: 6, evicted: 2 },
+      },
+      residency: { cold: 11, loading: 1, host: 4, resident: 3, draining: 2 },
       adapters: [
-        { tenant: "acme", adapter: "pirate:2", digest: "ab".repeat(32), state: "used", bytes: 1024, requests: 3 },
+        {
+          tenant: "acme",
+          adapter: "pirate:2",
+          digest: "ab".repeat(32),
+          state: "resident",
+          bytes: 1024,
+          requests: 3,
+          waiting: 1,
+        },
       ],
+      adapter_traffic: {
+        loads: { disk: 9, host: 4 },
+        evictions: { room: 5, barrier: 1, retired: 0 },
+        stall_s: 2.25,
+        longest_wait_s: 0.034,
+      },
+      preemptions: {
+        swap: 3,
+        recompute: 8,
+        wait: 1,
+        recomputed_tokens: 1234,
+        swap_out_bytes: 2048,
+        swap_in_bytes: 1024,
+      },
+      refusals: { by_reason: { tenant_queue: 12, ttft_tenant: 1, ttft_adapter: 2, ttft_kv: 7 }, expired: 3 },
       ...engine,
     },
     tenants: 2,
@@ -57,8 +143,9 @@ export function overview(engine: Partial<Overview["engine"]> = {}): Overview {
   };
 }
 
-export function tenant(slug: string): Tenant {
-  return { id: slug, slug, display_name: slug, status: "active", created_at: 1_700_000_000, adapters: 1, keys: 1 };
+export function tenant(slug: string, weight = 1): Tenant {
+  const counts = { adapters: 1, keys: 1 };
+  return { id: slug, slug, display_name: slug, status: "active", weight, created_at: 1_700_000_000, ...counts };
 }
 
 export function version(adapter: string, number: number, fields: Partial<Version> = {}): Version {

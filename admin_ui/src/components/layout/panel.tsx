@@ -1,8 +1,12 @@
 import { Group, Paper, Text, Title } from "@mantine/core";
 import type { ReactNode } from "react";
 
+import { Term } from "@/components/term";
+
 interface PanelProps {
   title?: string;
+  /** What the title means, on hover and focus. */
+  help?: string;
   note?: ReactNode;
   testId?: string;
   /** Tables reach the panel's edges; everything else gets its padding. */
@@ -10,13 +14,13 @@ interface PanelProps {
   children: ReactNode;
 }
 
-export function Panel({ title, note, testId, flush = false, children }: PanelProps) {
+export function Panel({ title, help, note, testId, flush = false, children }: PanelProps) {
   return (
     <Paper withBorder component="section" data-testid={testId} aria-label={title} style={{ overflow: "hidden" }}>
       {title !== undefined && (
         <Group justify="space-between" px="md" pt="sm" pb={flush ? "xs" : 0} gap="xs">
           <Title order={2} fz="md">
-            {title}
+            {help === undefined ? title : <Term help={help}>{title}</Term>}
           </Title>
           <Text c="dimmed" fz="sm" component="div">
             {note}

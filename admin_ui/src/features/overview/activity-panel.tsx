@@ -3,11 +3,18 @@ import type { ReactNode } from "react";
 
 import type { Engine } from "@/api/types";
 import { Sparkline, type Sample } from "@/components/sparkline";
+import { StackedBar } from "@/components/stacked-bar";
+import { Term } from "@/components/term";
 import { grouped, rate } from "@/format/numbers";
 
 import { WINDOW_MS } from "./use-overview";
 
-export function ActivityPanel({ engine, rates }: { engine: Engine; rates: Sample[] }) {
+const HELP = {
+  seats: "How many requests may run at once now. Fewer than configured after preemptions, more again when it is quiet.",
+  swapped: "Preempted requests whose KV blocks lie in host memory; they are among the waiting.",
+};
+
+export function ActivityPanel({ engine, rates }: { engine: Engine; rates: readonly Sample[] }) {
   const peak = Math.max(0, ...rates.map(({ value }) => value));
   return (
     <div className="activity">
@@ -24,10 +31,7 @@ export function ActivityPanel({ engine, rates }: { engine: Engine; rates: Sample
         </Group>
       </Paper>
       <Paper withBorder p="md">
-        <Group grow align="flex-start">
-          <Figure label="Running" value={grouped(engine.running)} testId="running" />
-          <Figure label="Waiting" value={grouped(engine.waiting)} testId="waiting" />
-        </Group>
+        <Requests engine={engine} />
       </Paper>
       <Paper withBorder p="md">
         <Stack gap={5} data-testid="totals">
@@ -40,10 +44,34 @@ export function ActivityPanel({ engine, rates }: { engine: Engine; rates: Sample
   );
 }
 
-function Figure({ label, value, testId }: { label: string; value: ReactNode; testId: string }) {
+function Requests({ engine }: { engine: Engine }) {
+  return (
+    <Stack gap={6}>
+      <Group grow align="flex-start" gap="sm">
+        <Figure label="Running" value={grouped(engine.running)} testId="running" />
+        <Figure label="Waiting" value={grouped(engine.waiting)} testId="waiting" />
+        <Figure
+          label={<Term help={HELP.swapped}>Swapped</Term>}
+          value={grouped(engine.swapped)}
+          testId="swapped"
+        />
+      </Group>
+      <StackedBar
+        parts={[{ key: "running", value: engine.running, paint: "var(--lk-used)" }]}
+        whole={Math.max(1, engine.seats, engine.running)}
+        height={6}
+      />
+      <Text fz="xs" c="dimmed" component="div" data-testid="seats">
+        {grouped(engine.running)} of {grouped(engine.seats)} <Term help={HELP.seats}>seats</Term> taken
+      </Text>
+    </Stack>
+  );
+}
+
+function Figure({ label, value, testId }: { label: ReactNode; value: ReactNode; testId: string }) {
   return (
     <div>
-      <Text fz="sm" c="dimmed">
+      <Text fz="sm" c="dimmed" component="div">
         {label}
       </Text>
       <Text fz={30} fw={650} lh={1.2} data-testid={testId}>

@@ -1,4 +1,4 @@
-import { Badge, SimpleGrid, Stack, Text } from "@mantine/core";
+import { Badge, Stack, Text } from "@mantine/core";
 
 import type { Engine, Overview } from "@/api/types";
 import { Page } from "@/components/layout/page";
@@ -6,10 +6,8 @@ import { QueryState } from "@/components/feedback/query-state";
 import { grouped } from "@/format/numbers";
 import { duration } from "@/format/time";
 
-import { ActivityPanel } from "./activity-panel";
-import { LedgerPanel } from "./ledger-panel";
-import { ResidentAdapters } from "./resident-adapters";
-import { useOverview, type LiveOverview } from "./use-overview";
+import { LivePanels } from "./live-panels";
+import { useOverview } from "./use-overview";
 
 const ENGINE_COLORS: Record<string, string> = { ready: "green", starting: "yellow", unavailable: "red" };
 
@@ -31,7 +29,14 @@ export function OverviewPage() {
       subtitle={engine && <ModelLine engine={engine} />}
       actions={engine && <EngineBadge state={engine.state} />}
     >
-      <QueryState query={query}>{(live) => <Live live={live} />}</QueryState>
+      <QueryState query={query}>
+        {(live) => (
+          <Stack gap="md">
+            <LivePanels live={live} />
+            <PlatformLine overview={live.latest} />
+          </Stack>
+        )}
+      </QueryState>
     </Page>
   );
 }
@@ -50,21 +55,6 @@ function ModelLine({ engine }: { engine: Engine }) {
       </Text>
       {facts.map((fact) => ` · ${fact}`).join("")}
     </span>
-  );
-}
-
-function Live({ live }: { live: LiveOverview }) {
-  const { latest, rates } = live;
-  return (
-    <Stack gap="md">
-      <ActivityPanel engine={latest.engine} rates={rates} />
-      <SimpleGrid cols={{ base: 1, md: 2 }} spacing="md">
-        <LedgerPanel title="KV pool" testId="kv-ledger" ledger={latest.engine.kv} />
-        <LedgerPanel title="Adapter arena" testId="arena-ledger" ledger={latest.engine.arena} />
-      </SimpleGrid>
-      <ResidentAdapters adapters={latest.engine.adapters} />
-      <PlatformLine overview={latest} />
-    </Stack>
   );
 }
 

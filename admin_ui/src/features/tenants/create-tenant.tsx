@@ -1,4 +1,4 @@
-import { Button, Group, Stack, TextInput } from "@mantine/core";
+import { Button, Group, NumberInput, Stack, TextInput } from "@mantine/core";
 import { useForm } from "@mantine/form";
 import { useDisclosure } from "@mantine/hooks";
 import { useQueryClient } from "@tanstack/react-query";
@@ -10,6 +10,7 @@ import { PlusIcon } from "@/components/icons";
 import { toastDone } from "@/components/feedback/toasts";
 
 import { slugProblem } from "./slug";
+import { DEFAULT_WEIGHT, MAX_WEIGHT, weightProblem } from "./weight";
 import { tenantsQuery } from "./use-tenants";
 
 export function CreateTenant() {
@@ -31,15 +32,16 @@ function CreateTenantForm({ onDone }: { onDone: () => void }) {
   const [, navigate] = useLocation();
   const create = api.useMutation("post", "/admin/v1/tenants");
   const form = useForm({
-    initialValues: { slug: "", display_name: "" },
-    validate: { slug: slugProblem },
+    initialValues: { slug: "", display_name: "", weight: DEFAULT_WEIGHT as number | string },
+    validate: { slug: slugProblem, weight: weightProblem },
     validateInputOnBlur: true,
   });
 
-  const submit = form.onSubmit(({ slug, display_name }) => {
+  const submit = form.onSubmit(({ slug, display_name, weight: typed }) => {
     const name = display_name.trim();
+    const weight = Number(typed);
     create.mutate(
-      { body: name === "" ? { slug } : { slug, display_name: name } },
+      { body: name === "" ? { slug, weight } : { slug, display_name: name, weight } },
       {
         onSuccess: () => {
           void client.invalidateQueries({ queryKey: tenantsQuery.queryKey });
@@ -70,6 +72,17 @@ function CreateTenantForm({ onDone }: { onDone: () => void }) {
           maxLength={100}
           autoComplete="off"
           {...form.getInputProps("display_name")}
+        />
+        <NumberInput
+          label="Weight"
+          description="Share of the engine under load: a tenant of weight 3 gets three times what a tenant of weight 1 gets."
+          max={MAX_WEIGHT}
+          clampBehavior="none"
+          allowNegative={false}
+          decimalScale={3}
+          stepHoldDelay={500}
+          stepHoldInterval={100}
+          {...form.getInputProps("weight")}
         />
         <Group justify="flex-end" gap="xs">
           <Button variant="default" onClick={onDone}>

@@ -5,6 +5,7 @@ import { Empty } from "@/components/feedback/empty";
 import { Page } from "@/components/layout/page";
 import { Panel } from "@/components/layout/panel";
 import { QueryState } from "@/components/feedback/query-state";
+import { weight } from "@/format/numbers";
 import { dateTime } from "@/format/time";
 import { AdaptersTab } from "@/features/adapters/adapters-tab";
 import { KeysTab } from "@/features/keys/keys-tab";
@@ -29,6 +30,7 @@ export function TenantPage({ slug, tab }: { slug: string; tab: string | undefine
               {tenant.slug}
             </Text>
             <StatusBadge status={tenant.status} />
+            <span>weight {weight(tenant.weight)}</span>
             <span>since {dateTime(tenant.created_at)}</span>
           </Group>
         )

@@ -7,7 +7,8 @@ import { Panel } from "@/components/layout/panel";
 import { QueryState } from "@/components/feedback/query-state";
 import { TableScroll } from "@/components/layout/table-scroll";
 import { TenantLink } from "@/components/tenant-link";
-import { counted, grouped } from "@/format/numbers";
+import { Term } from "@/components/term";
+import { counted, grouped, weight } from "@/format/numbers";
 import { dateTime } from "@/format/time";
 
 import { CreateTenant } from "./create-tenant";
@@ -49,12 +50,15 @@ export function StatusBadge({ status }: { status: string }) {
 function TenantTable({ tenants }: { tenants: readonly Tenant[] }) {
   return (
     <TableScroll label="Table of tenants">
-      <Table highlightOnHover fz="sm" miw={560} aria-label="Tenants">
+      <Table highlightOnHover fz="sm" miw={640} aria-label="Tenants">
         <Table.Thead>
           <Table.Tr>
             <Table.Th>Tenant</Table.Th>
             <Table.Th>Name</Table.Th>
             <Table.Th>Status</Table.Th>
+            <Table.Th ta="right">
+              <Term help="Share of the engine under load, in proportion to the other tenants' weights.">Weight</Term>
+            </Table.Th>
             <Table.Th ta="right">Adapters</Table.Th>
             <Table.Th ta="right">Keys</Table.Th>
             <Table.Th>Created</Table.Th>
@@ -69,6 +73,9 @@ function TenantTable({ tenants }: { tenants: readonly Tenant[] }) {
               <Table.Td>{tenant.display_name}</Table.Td>
               <Table.Td>
                 <StatusBadge status={tenant.status} />
+              </Table.Td>
+              <Table.Td ta="right" data-weight={tenant.weight}>
+                {weight(tenant.weight)}
               </Table.Td>
               <Table.Td ta="right">{grouped(tenant.adapters)}</Table.Td>
               <Table.Td ta="right">{grouped(tenant.keys)}</Table.Td>

@@ -7,12 +7,13 @@ import { renderApp } from "@/testing/render-app";
 import { list, tenant } from "@/testing/samples";
 
 import { slugProblem } from "./slug";
+import { weightProblem } from "./weight";
 
 describe("tenants", () => {
   it("lists them with a link to each", async () => {
-    stubNetwork({ "GET /admin/v1/tenants": { body: list(tenant("acme"), tenant("globex")) } });
+    stubNetwork({ "GET /admin/v1/tenants": { body: list(tenant("acme"), tenant("globex", 2.5)) } });
     renderApp("/tenants");
-    expect(await screen.findByTestId("tenant-row-globex")).toBeVisible();
+    expect(await screen.findByTestId("tenant-row-globex")).toHaveTextContent("2.5");
     expect(screen.getByRole("link", { name: "acme" })).toHaveAttribute("href", "/tenants/acme");
   });
 
@@ -38,7 +39,7 @@ describe("tenants", () => {
     expect(await screen.findByText("No keys yet")).toBeVisible();
     expect(window.location.pathname).toBe("/tenants/acme/keys");
     const [request] = network.requests("POST /admin/v1/tenants");
-    expect(await request?.json()).toEqual({ slug: "acme" });
+    expect(await request?.json()).toEqual({ slug: "acme", weight: 1 });
     expect(request?.headers.get("x-csrf-token")).toBe(session.csrf_token);
   });
 
@@ -64,6 +65,31 @@ describe("tenants", () => {
     expect(await screen.findByText("A tenant with the slug acme exists.")).toBeVisible();
     expect(screen.getByText("Request req_42")).toBeVisible();
     expect(screen.getByRole("textbox", { name: /Slug/ })).toHaveValue("acme");
+  });
+
+  it("creates one with the weight that was typed", async () => {
+    const network = stubNetwork({
+      "GET /admin/v1/tenants": { body: list(tenant("acme", 2.5)) },
+      "GET /admin/v1/tenants/acme/keys": { body: list() },
+      "POST /admin/v1/tenants": { status: 201, body: tenant("acme", 2.5) },
+    });
+    renderApp("/tenants");
+    await userEvent.click(await screen.findByRole("button", { name: "Create tenant" }));
+    await userEvent.type(await screen.findByRole("textbox", { name: /Slug/ }), "acme");
+    const field = screen.getByRole("textbox", { name: "Weight" });
+    await userEvent.clear(field);
+    await userEvent.click(screen.getByRole("button", { name: "Create" }));
+    expect(await screen.findByText("A number above 0; 1 is the usual weight.")).toBeVisible();
+    await userEvent.type(field, "2.5");
+    await userEvent.click(screen.getByRole("button", { name: "Create" }));
+    expect(await screen.findByText("No keys yet")).toBeVisible();
+    expect(await network.requests("POST /admin/v1/tenants")[0]?.json()).toEqual({ slug: "acme", weight: 2.5 });
+    expect(screen.getByText("weight 2.5")).toBeVisible();
+  });
+
+  it("knows the rule for weights", () => {
+    expect([1, 0.5, 1000, "2"].map(weightProblem)).toEqual([null, null, null, null]);
+    expect(["", 0, -1, 1001, "x"].filter((weight) => weightProblem(weight) === null)).toEqual([]);
   });
 
   it("says that a tenant does not exist", async () => {
