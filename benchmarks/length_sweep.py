@@ -1,8 +1,7 @@
 """Closed-loop runs of one published experiment: Qwen2.5-7B on an RTX 4090, 256 tokens of output, random prompts.
 
-Each client sends its next request a moment after its last answer ended. What was published says neither how many
-requests were sent nor how long that moment is. Here it is six requests a client, and a few milliseconds for HTTP and
-tokenising; any moment between 0 and a decode step (16 ms) gives the same, since the next step has begun by then.
+Each client sends its next request a moment after its last answer ended: a few milliseconds for HTTP and tokenising. What
+was published says neither how many requests were sent nor how long that moment was.
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ class Setup:
     caching: bool = False
     waves: int = 6
     seed: int = 1
+    pause_s: float = TURNAROUND_S
 
     @property
     def pool_tokens(self) -> int:
@@ -104,7 +104,7 @@ def _workload(setup: Setup) -> Workload:
         tenants=(
             TenantGroup(
                 name="bench",
-                arrivals=Arrivals(kind="closed", concurrency=setup.clients, think_s=TURNAROUND_S),
+                arrivals=Arrivals(kind="closed", concurrency=setup.clients, think_s=setup.pause_s),
                 prompt=Lengths(value=setup.length),
                 output=Lengths(value=OUTPUT),
                 shared_prefixes=SharedPrefixes(tokens=setup.shared) if setup.shared else None,

@@ -27,7 +27,7 @@ def draw_page(report: dict[str, Any], path: Path) -> None:
         _latency(axes[1][1], report)
         _outcomes(axes[2][0], report)
         _phases(axes[2][1], report)
-        figure.savefig(path, dpi=120)
+        figure.savefig(path, dpi=100)
 
 
 def _times(report: dict[str, Any]) -> list[float]:
