@@ -142,23 +142,29 @@ def recorded_requests(
     kind: str,
     *,
     names: Sequence[str] = NAMES,
+    n_tokens: int | None = None,
     tenant: str = TENANT,
     label: str = "",
 ) -> list[Request]:
     """Every prompt of one kind, asked of every name, whose answers `recorded_tokens` has under the same ids."""
     return [
-        make_request(bench, name, index, prompt, N_TOKENS[kind], tenant=tenant, label=label)
+        make_request(bench, name, index, prompt, n_tokens or N_TOKENS[kind], tenant=tenant, label=label)
         for index, prompt in enumerate(reference["prompts"][kind])
         for name in names
     ]
 
 
 def recorded_tokens(
-    reference: dict[str, Any], kind: str, *, names: Sequence[str] = NAMES, label: str = ""
+    reference: dict[str, Any],
+    kind: str,
+    *,
+    names: Sequence[str] = NAMES,
+    n_tokens: int | None = None,
+    label: str = "",
 ) -> dict[str, list[int]]:
-    """The oracle's answers, by the ids of `recorded_requests`."""
+    """The oracle's answers, or their first `n_tokens` tokens, by the ids of `recorded_requests`."""
     return {
-        f"{label}{name}-{index}": tokens
+        f"{label}{name}-{index}": tokens[:n_tokens]
         for name in names
         for index, tokens in enumerate(reference["tokens"][kind][name])
     }

@@ -85,7 +85,7 @@ def block_bytes(spec: ModelSpec) -> Callable[[int], int]:
 def _open(model_dir: Path, store: AdapterStore, **settings: Any) -> Workbench:
     chosen: dict[str, Any] = {
         "dtype": "float32",
-        "threads": 2,
+        "threads": 1,
         "kv_cache_bytes": 256 * MIB,
         "adapter_pool_bytes": 64 * MIB,
         "max_num_seqs": 12,

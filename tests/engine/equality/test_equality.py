@@ -52,10 +52,12 @@ def test_adapters_change_the_answers(reference: dict[str, Any]) -> None:
 
 
 def test_alone_every_answer_is_token_for_token_the_oracles(float32: Workbench, reference: dict[str, Any]) -> None:
-    tokens: dict[str, list[int]] = {}
-    for request in recorded_requests(float32, reference, "chat"):
-        tokens |= run(float32, [[request]], steps_between=1)
-    assert tokens == recorded_tokens(reference, "chat")
+    """Half of the pairs of prompt and adapter, with every prompt and every adapter; the next test has all."""
+    requests = recorded_requests(float32, reference, "chat")
+    chosen = [request for i, request in enumerate(requests) if (i // len(NAMES) + i) % 2 == 0]
+    expected = recorded_tokens(reference, "chat")
+    for request in chosen:
+        assert run(float32, [[request]], steps_between=1) == {request.request_id: expected[request.request_id]}
 
 
 def test_in_a_mixed_batch_of_twelve_with_staggered_arrivals_too(float32: Workbench, reference: dict[str, Any]) -> None:

@@ -16,7 +16,6 @@ import pytest
 from lorikeet_engine.errors import AdapterRetired
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.ledger import MemoryState
-from lorikeet_engine.scheduling.request import Request
 from tests.engine.equality.bench import (
     NAMES,
     OTHER_TENANT,
@@ -36,6 +35,7 @@ pytestmark = pytest.mark.slow
 
 BlockBytes = Callable[[int], int]
 BLOCK = 16
+FEW = 6  # tokens of answer, where the prompts are what matters
 
 
 def ask_one(bench: Workbench, name: str, prompt: list[int], max_tokens: int) -> Answer:
@@ -53,12 +53,12 @@ def test_a1_a_version_replaced_under_its_name_answers_from_its_own_weights(
     open_bench: OpenBench, reference: dict[str, Any]
 ) -> None:
     """The name stays, its digest changes; going back to the first version is right too."""
-    bench, prompt, n_tokens = open_bench(), reference["prompts"]["long"][0], N_TOKENS["long"]
+    bench, prompt = open_bench(), reference["prompts"]["long"][0]
     assert len(prompt) > 4 * BLOCK
     versions, found = ("pirate", "haiku", "haiku", "pirate"), []
     for version in versions:
-        answer = ask_one(bench, version, prompt, n_tokens)
-        assert answer.tokens == reference["tokens"]["long"][version][0]
+        answer = ask_one(bench, version, prompt, FEW)
+        assert answer.tokens == reference["tokens"]["long"][version][0][:FEW]
         found.append(answer.cached_tokens)
     whole = (len(prompt) - 1) // BLOCK * BLOCK
     assert found == [0, 0, whole, whole]
@@ -72,9 +72,9 @@ def test_a1_a_version_taken_out_of_service_leaves_no_blocks_behind(
     assert bench.engine.loop.kv.ledger[MemoryState.CACHED] > 0
     bench.engine.loop.retire(bench.key("pirate"))
     assert bench.engine.loop.kv.ledger[MemoryState.CACHED] == 0
-    again = ask_one(bench, "pirate", prompt, N_TOKENS["long"])
+    again = ask_one(bench, "pirate", prompt, FEW)
     assert again.cached_tokens == 0
-    assert again.tokens == reference["tokens"]["long"]["pirate"][0]
+    assert again.tokens == reference["tokens"]["long"]["pirate"][0][:FEW]
 
 
 def test_a2_a_prompt_that_fills_its_blocks_is_answered_alike_cold_cached_and_forked(
@@ -83,23 +83,21 @@ def test_a2_a_prompt_that_fills_its_blocks_is_answered_alike_cold_cached_and_for
     """At least its last token is computed, or there would be no logits to draw from."""
     bench = open_bench(block_size=BLOCK)
     assert EXACT_LENGTHS == (15, 16, 17, 32, 48)
-    for name in (BASE, "json"):
-        for prompt, expected in zip(reference["prompts"]["exact"], reference["tokens"]["exact"][name], strict=True):
-            n_tokens = N_TOKENS["exact"]
-            bench.engine.loop.kv.audit()
-            cold, cached = (ask_one(bench, name, prompt, n_tokens) for _ in range(2))
-            bench.submit(forks_of(make_request(bench, name, 0, prompt, n_tokens), 2))
-            bench.drain()
-            forked = [bench.answers.pop(request_id) for request_id in list(bench.answers)]
-            assert [answer.tokens for answer in (cold, cached, *forked)] == [expected] * 4
-            # The prompts are beginnings of one text, so a longer one finds the shorter one's blocks.
-            assert cached.cached_tokens == (len(prompt) - 1) // BLOCK * BLOCK
+    for prompt, expected in zip(reference["prompts"]["exact"], reference["tokens"]["exact"]["json"], strict=True):
+        cold, cached = (ask_one(bench, "json", prompt, FEW) for _ in range(2))
+        bench.submit(forks_of(make_request(bench, "json", 0, prompt, FEW), 2))
+        bench.drain()
+        forked = [bench.answers.pop(request_id) for request_id in list(bench.answers)]
+        assert [answer.tokens for answer in (cold, cached, *forked)] == [expected[:FEW]] * 4
+        # The prompts are beginnings of one text, so a longer one finds the shorter one's blocks.
+        assert cached.cached_tokens == (len(prompt) - 1) // BLOCK * BLOCK
+        bench.engine.loop.kv.audit()
 
 
 def test_a3_identical_prompts_at_once_and_after_their_blocks_were_recycled_get_one_answer(
     open_bench: OpenBench, reference: dict[str, Any], block_bytes: BlockBytes
 ) -> None:
-    bench = open_bench(kv_cache_bytes=24 * block_bytes(BLOCK), max_num_batched_tokens=160)
+    bench = open_bench(kv_cache_bytes=17 * block_bytes(BLOCK), max_num_batched_tokens=160)
     prompt, expected = reference["prompts"]["long"][2], reference["tokens"]["long"]["haiku"][2]
     kv = bench.engine.loop.kv
     together = [make_request(bench, "haiku", index, prompt, N_TOKENS["long"]) for index in range(3)]
@@ -107,10 +105,12 @@ def test_a3_identical_prompts_at_once_and_after_their_blocks_were_recycled_get_o
     assert list(answers.values()) == [expected] * 3
     kv.audit()
     others = reference["prompts"]["chat"] + reference["prompts"]["exact"]
-    run(bench, [[make_request(bench, BASE, i, other, 40)] for i, other in enumerate(others)], steps_between=2)
+    run(bench, [[make_request(bench, BASE, i, other, FEW)] for i, other in enumerate(others)], steps_between=2)
     kv.audit()
     again = ask_one(bench, "haiku", prompt, N_TOKENS["long"])
-    assert (again.tokens, again.cached_tokens) == (expected, 0)
+    assert again.tokens == expected
+    assert again.cached_tokens is not None
+    assert again.cached_tokens < (len(prompt) - 1) // BLOCK * BLOCK, "no block of it was recycled"
     kv.audit()
     ledger = kv.ledger
     assert ledger[MemoryState.FREE] + ledger[MemoryState.CACHED] == ledger.capacity
@@ -205,52 +205,23 @@ def test_a8_more_adapters_at_once_than_a_step_may_hold_are_all_answered(
     assert max(len({row.adapter for row in plan.rows if row.adapter}) for plan in bench.plans) == 4
 
 
-def requests_of(bench: Workbench, callers: list[tuple[str, str, bytes]], prompt: list[int]) -> list[Request]:
-    requests = [make_request(bench, name, 0, prompt, 8, tenant=tenant) for name, tenant, _ in callers]
-    for request, (_, _, salt) in zip(requests, callers, strict=True):
-        request.cache_salt = salt
-    return requests
-
-
 def test_a_prefix_is_found_by_the_same_tenant_with_the_same_adapter_and_by_nobody_else(
     open_bench: OpenBench, reference: dict[str, Any]
 ) -> None:
-    """Both halves: whoever may share, shares everything; whoever may not, finds nothing and is answered rightly."""
+    """Both halves: whoever may share finds everything; whoever may not finds nothing, and is answered rightly."""
     bench, prompt = open_bench(), reference["prompts"]["long"][0]
-    salt, other_salt = b"tenant's secret", b"another secret"
-    first, repeat, other_tenant, other_adapter, base, other_secret = requests_of(
-        bench,
-        [
-            ("pirate", TENANT, salt),
-            ("pirate", TENANT, salt),
-            ("pirate", OTHER_TENANT, salt),
-            ("haiku", TENANT, salt),
-            (BASE, TENANT, salt),
-            ("pirate", TENANT, other_salt),
-        ],
-        prompt,
-    )
-    names = {"pirate": (first, repeat, other_tenant, other_secret), "haiku": (other_adapter,), BASE: (base,)}
     whole = (len(prompt) - 1) // BLOCK * BLOCK
-    for name, requests in names.items():
-        for request in requests:
+    callers = [
+        ("pirate", TENANT, b"secret"),
+        ("pirate", OTHER_TENANT, b"secret"),
+        ("pirate", TENANT, b"another secret"),
+        ("haiku", TENANT, b"secret"),  # another adapter, or another version behind the same name
+        (BASE, TENANT, b"secret"),
+    ]
+    for expected in (0, whole):
+        for name, tenant, salt in callers:
+            request = make_request(bench, name, 0, prompt, FEW, tenant=tenant)
+            request.cache_salt = salt
             (answer,) = ask(bench, [request]).values()
-            assert answer.tokens == reference["tokens"]["long"][name][0][:8]
-            assert answer.cached_tokens == (whole if request is repeat else 0), request
-    for request in (first, other_tenant, other_adapter, base, other_secret):
-        request.request_id += " again"
-        (answer,) = ask(bench, [fresh(request)]).values()
-        assert answer.cached_tokens == whole, request
-
-
-def fresh(request: Request) -> Request:
-    """The same question, not asked yet."""
-    return Request(
-        request_id=request.request_id,
-        tenant=request.tenant,
-        prompt=request.prompt,
-        max_tokens=request.max_tokens,
-        sampling=request.sampling,
-        adapter=request.adapter,
-        cache_salt=request.cache_salt,
-    )
+            assert answer.cached_tokens == expected, (name, tenant, salt)
+            assert answer.tokens == reference["tokens"]["long"][name][0][:FEW]
