@@ -1,7 +1,7 @@
 """Closed-loop runs of one published experiment: Qwen2.5-7B on an RTX 4090, 256 tokens of output, random prompts.
 
-Each client sends its next request a moment after its last answer ended: a few milliseconds for HTTP and tokenising. What
-was published says neither how many requests were sent nor how long that moment was.
+Each client sends its next request a moment after its last answer ended: a few milliseconds for HTTP and tokenising.
+What was published says neither how many requests were sent nor how long that moment was.
 """
 
 from __future__ import annotations
