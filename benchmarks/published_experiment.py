@@ -69,7 +69,7 @@ class Table:
 
     title: str
     columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
 
 
 def published_rows(sweep: Sequence[Outcome], alone: Outcome) -> list[Row]:
