@@ -48,7 +48,7 @@ def test_the_defaults_are_allowed() -> None:
         ("device", "tpu"),
     ],
 )
-def test_a_value_that_makes_no_sense_is_refused_by_name(name: str, value: object) -> None:
+def test_a_value_that_makes_no_sense_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=name):
         EngineConfig(**PLACES, **{name: value})
 
