@@ -150,3 +150,10 @@ def test_utilisations_are_of_one_piece() -> None:
     phases = summarise(BUSY, simulated(BUSY))["phases"]
     for kind in ("decode", "mixed", "prefill"):
         assert phases[kind]["mfu"] / phases[kind]["mbu"] == pytest.approx(phases[kind]["intensity"] / phases["ridge"])
+
+
+def test_the_hosts_own_time_comes_on_top_of_each_step() -> None:
+    described = workload(tenants("t", output=Lengths(value=9)), n_requests=1)
+    quick, slow = simulated(described), simulated(replace(described, host_overhead_s=0.5))
+    assert quick.n_steps == slow.n_steps == 9
+    assert slow.clock.now - quick.clock.now == pytest.approx(9 * 0.5)

@@ -66,7 +66,15 @@ def build_world(workload: Workload) -> World:
     )
     scheduler = Scheduler(_limits(knobs, spec), kv, residency, cost=cost, profile=profile, itemsize=ITEMSIZE)
     loop = EngineLoop(scheduler=scheduler, kv=kv, residency=residency, loader=disk, runner=runner, cost=cost)
-    return World(loop=loop, runner=runner, disk=disk, clock=clock, traffic=traffic, recorder=Recorder(workload.slo))
+    return World(
+        loop=loop,
+        runner=runner,
+        disk=disk,
+        clock=clock,
+        traffic=traffic,
+        recorder=Recorder(workload.slo),
+        host_overhead_s=workload.host_overhead_s,
+    )
 
 
 def run_in_static_batches(workload: Workload, batch_size: int) -> StaticRun:

@@ -31,7 +31,7 @@ class World:
     """One engine and everything around it.
 
     Attributes:
-        host_overhead_s: the host's own time between two steps, where the device's constants leave it out.
+        host_overhead_s: the host's own time after each step.
         n_steps: steps that took time.
     """
 

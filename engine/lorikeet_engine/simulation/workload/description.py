@@ -144,6 +144,7 @@ class Workload:
     Attributes:
         model: a shipped model's name, or the path of a `config.json`.
         device: a shipped device's name, or the path of a profile.
+        host_overhead_s: the host's own time between two steps, where the device's constants leave it out.
         tenants: who sends what; or else
         trace: a file of recorded requests, one JSON object a line, beside the description.
     """
@@ -154,6 +155,7 @@ class Workload:
     seed: int = 1
     duration_s: float = 0.0
     n_requests: int = 0
+    host_overhead_s: float = 0.0
     engine: EngineKnobs = field(default_factory=EngineKnobs)
     slo: Slo = field(default_factory=Slo)
     tenants: tuple[TenantGroup, ...] = ()
@@ -164,6 +166,8 @@ class Workload:
             raise DescriptionError("a workload needs tenants or a trace, and not both")
         if self.tenants and self.duration_s <= 0 and self.n_requests <= 0:
             raise DescriptionError("a workload needs a duration_s or an n_requests, or it would never end")
+        if self.host_overhead_s < 0:
+            raise DescriptionError("host_overhead_s must not be negative")
         if len({group.name for group in self.tenants}) < len(self.tenants):
             raise DescriptionError("two groups of tenants have the same name")
 
