@@ -298,6 +298,7 @@ class Scheduler:
 
     def _preempt(self, request: Request, batch: Batch, now: float) -> None:
         way = self._victims.way(request)
+        request.chain.extend(request.tokens, request.n_computed)  # a fork's own blocks are not in it yet
         pairs = self._kv.swap_out(request.request_id, request.n_computed) if way == "swap" else None
         if pairs is not None:
             batch.swap_outs += [BlockCopy(device, host) for device, host in pairs]
