@@ -117,6 +117,7 @@ class ResidencyMachine(RuleBasedStateMachine):
     def place(self, key: AdapterKey, starts: bool) -> None:
         if self.residency.state(key) is not Residency.HOST:
             return
+        self.drop_hold_of_a_forgotten_adapter()  # inside of `serve` an image may have been dropped for another
         held_by_others = self.n_held() if self.held and self.held[0] != key else 0
         fits = SIZES[key] <= N_GRAINS - self.n_busy() - held_by_others
         assert (self.residency.n_bytes_missing(key) == 0) == fits
@@ -244,6 +245,10 @@ class ResidencyMachine(RuleBasedStateMachine):
     def n_held(self) -> int:
         return min(self.held[1], N_GRAINS - self.n_busy()) if self.held else 0
 
+    def drop_hold_of_a_forgotten_adapter(self) -> None:
+        if self.held and self.residency.ledger[MemoryState.RESERVED] == 0 and not self.is_needed(self.held[0]):
+            self.held = None
+
     def note_evicted(self, keys: set[AdapterKey]) -> None:
         for key in keys:
             assert not self.pins[key]
@@ -309,8 +314,7 @@ class ResidencyMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_hold_has_all_that_pins_leave(self) -> None:
-        if self.held and self.residency.ledger[MemoryState.RESERVED] == 0 and not self.is_needed(self.held[0]):
-            self.held = None  # its adapter was forgotten
+        self.drop_hold_of_a_forgotten_adapter()
         assert self.residency.ledger[MemoryState.RESERVED] == self.n_held() * GRAIN
 
     @invariant()
