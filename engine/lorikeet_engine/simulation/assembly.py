@@ -23,6 +23,7 @@ from lorikeet_engine.simulation.workload.strict_records import DescriptionError
 from lorikeet_engine.simulation.workload.tenant_traffic import TenantTraffic
 from lorikeet_engine.simulation.world import World
 
+BARRIER_AFTER_S, AGING_S = 3.0, 30.0  # as `lorikeet_engine.build` sets them
 ACTIVATION_BYTES_PER_TOKEN = 8  # of hidden and intermediate width, over the tensors that live at once
 
 
@@ -102,6 +103,7 @@ def kv_bytes(knobs: EngineKnobs, spec: ModelSpec, cost: ModelCost, profile: Devi
 
 
 def _limits(knobs: EngineKnobs, spec: ModelSpec) -> SchedulerLimits:
+    deadline_s = knobs.ttft_deadline or NEVER
     return SchedulerLimits(
         max_model_len=knobs.max_model_len,
         max_num_seqs=knobs.max_num_seqs,
@@ -114,10 +116,12 @@ def _limits(knobs: EngineKnobs, spec: ModelSpec) -> SchedulerLimits:
         cache_root=(spec.architecture, "simulated"),
         enable_chunked_prefill=knobs.enable_chunked_prefill,
         preemption=knobs.preemption,
-        ttft_deadline_s=knobs.ttft_deadline or NEVER,
+        ttft_deadline_s=deadline_s,
         tenant_queue_share=knobs.tenant_queue_share,
         tenant_seat_share=knobs.tenant_seat_share,
         tenant_kv_share=knobs.tenant_kv_share,
         tenant_arena_share=knobs.tenant_arena_share,
+        barrier_after_s=min(BARRIER_AFTER_S, deadline_s / 2),
+        aging_s=max(deadline_s, AGING_S) if deadline_s < NEVER else AGING_S,
         locality_quantum=float(knobs.max_num_batched_tokens) if knobs.adapter_affinity else 0.0,
     )
