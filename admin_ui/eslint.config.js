@@ -19,7 +19,16 @@ export default defineConfig([
   {
     files: ["e2e/*.mjs"],
     languageOptions: {
-      globals: { process: "readonly", console: "readonly", URL: "readonly", window: "readonly", document: "readonly" },
+      globals: {
+        process: "readonly",
+        console: "readonly",
+        URL: "readonly",
+        // In functions that run inside the page.
+        window: "readonly",
+        document: "readonly",
+        PerformanceObserver: "readonly",
+        setTimeout: "readonly",
+      },
     },
   },
 ]);

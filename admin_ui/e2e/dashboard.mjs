@@ -1,9 +1,10 @@
 /**
- * Drives the real dashboard in a real Chromium: signs in through the owner link, sees both ledgers, watches a tenant's
- * adapter become ready. Whoever runs it starts the servers, and pushes the adapter once it prints WAITING.
+ * Drives the real dashboard in a real Chromium: signs in through the owner link, sees every panel of the overview,
+ * watches a tenant's adapter become ready, then the engine at work, on a wide and on a narrow screen. Whoever runs it starts the servers, and pushes the adapter once it prints WAITING.
  *
  * Prints "WAITING" when the adapters tab is open and "ADAPTER <state>" on every change of the newest version's state.
- * Exit status 1 on a console error, a failed request, an accessibility violation or a version that is not ready in time.
+ * Exit status 1 on a console error, a failed request, an accessibility violation, a version that is not ready in time, a page
+ * that moves under its reader or one that is wider than the screen.
  */
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
@@ -13,6 +14,12 @@ import { chromium } from "playwright-core";
 
 const READY_WITHIN_MS = 120_000;
 const LOOK_EVERY_MS = 50;
+const STEADY_MS = 6_500; // three polls
+const MOST_SHIFT = 0.1; // what web.dev calls good
+const WIDE = { width: 1280, height: 1340 };
+const NARROW = { width: 390, height: 844 };
+const PANELS = ["queues", "residency", "prefix", "refusals", "preemptions", "known-adapters"];
+const POOLS = ["kv-ledger", "arena-ledger", "host-ledger"];
 
 function required(name) {
   const value = process.env[name];
@@ -62,10 +69,48 @@ async function signIn(page) {
   if (page.url().includes("token")) throw new Error("the owner token is still in the address bar");
 }
 
-async function seeBothLedgers(page) {
-  for (const ledger of ["kv-ledger", "arena-ledger"]) {
-    await page.getByTestId(ledger).locator('[data-state="sum"]').waitFor();
+/** The panels are there and every pool's tenants and free part add up to the byte. */
+async function seeOverview(page) {
+  for (const panel of PANELS) await page.getByTestId(panel).waitFor();
+  for (const pool of POOLS) {
+    const ledger = page.getByTestId(pool);
+    await ledger.locator('[data-holder="sum"]').waitFor();
+    const bytes = (holder) => ledger.locator(holder).evaluateAll((cells) => cells.map((cell) => Number(cell.dataset.bytes)));
+    const [parts, [sum]] = [await bytes('[data-holder]:not([data-holder="sum"])'), await bytes('[data-holder="sum"]')];
+    const states = await bytes("[data-state]");
+    const total = (numbers) => numbers.reduce((all, n) => all + n, 0);
+    if (total(parts) !== sum || total(states) !== sum) throw new Error(`${pool} does not add up: ${parts}; ${states}; ${sum}`);
   }
+}
+
+/** The engine's own state is a term: reached by keyboard it explains itself. */
+async function explainByKeyboard(page) {
+  const term = page.getByTestId("residency").getByRole("button", { name: "Draining" });
+  await page.getByTestId("residency").getByRole("button", { name: "Resident" }).focus();
+  await page.keyboard.press("Tab");
+  if (!(await term.evaluate((element) => element === document.activeElement))) throw new Error("Tab skips a term");
+  await page.getByRole("tooltip").waitFor();
+  await term.blur();
+}
+
+/** Figures change with every poll; nothing else may move. */
+async function holdStill(page, name, faults) {
+  const shift = await page.evaluate(async (duration) => {
+    let sum = 0;
+    const observer = new PerformanceObserver((list) => {
+      for (const entry of list.getEntries()) sum += entry.value;
+    });
+    observer.observe({ type: "layout-shift" });
+    await new Promise((resolve) => setTimeout(resolve, duration));
+    observer.disconnect();
+    return sum;
+  }, STEADY_MS);
+  if (shift > MOST_SHIFT) faults.push(`the page moved by ${shift.toFixed(3)} on ${name}`);
+}
+
+async function checkWidth(page, name, faults) {
+  const excess = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+  if (excess > 0) faults.push(`${name} is ${excess} px wider than the screen`);
 }
 
 async function openAdapters(page) {
@@ -93,20 +138,29 @@ async function watchUntilReady(page) {
 
 async function tour(page, faults) {
   await signIn(page);
-  await seeBothLedgers(page);
+  await seeOverview(page);
   await openAdapters(page);
   console.log("WAITING");
   await watchUntilReady(page);
   await checkAccessibility(page, "adapters", faults);
   await page.screenshot({ path: join(settings.screenshots, "adapters.png") });
 
-  // The overview's picture is taken last, when there is something to see on it.
+  // The overview comes last, when there is something to see on it.
   const polled = page.waitForResponse((response) => response.url().endsWith("/admin/v1/overview"));
   await page.getByRole("link", { name: "Overview", exact: true }).click();
   await polled;
-  await seeBothLedgers(page);
-  await checkAccessibility(page, "overview", faults);
+  await page.getByTestId(`queue-${settings.tenant}`).waitFor();
+  await page.setViewportSize(WIDE);
+  await holdStill(page, "the wide overview", faults);
   await page.screenshot({ path: join(settings.screenshots, "overview.png") });
+  await seeOverview(page);
+  await explainByKeyboard(page);
+  await checkAccessibility(page, "the wide overview", faults);
+
+  await page.setViewportSize(NARROW);
+  await holdStill(page, "the narrow overview", faults);
+  await checkWidth(page, "the narrow overview", faults);
+  await checkAccessibility(page, "the narrow overview", faults);
 }
 
 const browser = await chromium.launch({

@@ -12,7 +12,7 @@ interface SparklineProps {
 }
 
 /** The last minute of one figure; time runs to the right edge, so a gap in the polling shows as a gap. */
-export function Sparkline({ samples, windowMs, label, width = 200, height = 44 }: SparklineProps) {
+export function Sparkline({ samples, windowMs, label, width = 200, height = 58 }: SparklineProps) {
   const newest = samples.at(-1)?.at ?? 0;
   const peak = Math.max(1, ...samples.map(({ value }) => value));
   const points = samples.map(({ at, value }) => {

@@ -38,14 +38,14 @@ export function LivePanels({ live }: { live: LiveOverview }) {
       </SimpleGrid>
       <SimpleGrid {...PAIR}>
         <PrefixPanel prefix={prefix} roster={roster} />
-        <RefusalsPanel refusals={refusals} />
+        <Stack gap="md">
+          <RefusalsPanel refusals={refusals} />
+          <PreemptionsPanel preemptions={preemptions} />
+        </Stack>
       </SimpleGrid>
       <SimpleGrid {...PAIR}>
         <LedgerPanel {...POOLS.host} ledger={host} roster={roster} />
-        <Stack gap="md">
-          <PreemptionsPanel preemptions={preemptions} />
-          <LedgerPanel {...POOLS.swap} ledger={swap} roster={roster} />
-        </Stack>
+        <LedgerPanel {...POOLS.swap} ledger={swap} roster={roster} />
       </SimpleGrid>
       <KnownAdapters adapters={engine.adapters} />
     </Stack>

@@ -9,15 +9,15 @@ import { seconds } from "@/format/time";
 import { RESIDENCY } from "./states";
 
 const EVICTIONS = [
-  { code: "room", words: "for another adapter" },
-  { code: "barrier", words: "for one that had waited too long" },
-  { code: "retired", words: "unloaded on request" },
+  { code: "room", words: "to make room" },
+  { code: "barrier", words: "for an overdue one" },
+  { code: "retired", words: "unloaded" },
 ];
 
 const HELP = {
   panel: "Where the adapter versions that are ready to serve lie at the moment.",
   loads: "Adapters brought into the arena: read from disk first, or straight from host memory.",
-  evictions: "Adapters that left the arena, by the reason.",
+  evictions: "Adapters that left the arena: because another one was asked for, because one had waited too long for room, or because they were unloaded.",
   stall: "Time that requests waited for nothing but their adapter, all of it together, and the longest such wait.",
 };
 
@@ -64,7 +64,7 @@ function Traffic({ traffic }: { traffic: AdapterTraffic }) {
 
 function Fact({ term, help, children }: { term: string; help: string; children: string }) {
   return (
-    <Group gap="sm" justify="space-between" align="baseline" className="fact">
+    <Group gap="sm" justify="space-between" align="baseline" wrap="nowrap" className="fact">
       <Term help={help}>{term}</Term>
       <span>{children}</span>
     </Group>

@@ -3,8 +3,7 @@ import { Alert, Stack, Text } from "@mantine/core";
 import type { Ledger } from "@/api/types";
 import { Empty } from "@/components/feedback/empty";
 import { Panel } from "@/components/layout/panel";
-import { humanBytes } from "@/format/bytes";
-import { grouped } from "@/format/numbers";
+import { grouped, percent } from "@/format/numbers";
 
 import type { Roster } from "../roster";
 import { heldByTenants, sumOfStates } from "./ledger-states";
@@ -40,7 +39,7 @@ export function LedgerPanel({ title, help, absent, testId, ledger, roster }: Led
       title={title}
       help={help}
       testId={testId}
-      note={`${humanBytes(inUse)} of ${humanBytes(ledger.capacity)} in use`}
+      note={`${percent(inUse, ledger.capacity)} in use`}
     >
       <Stack gap="md">
         <TenantShares title={title} ledger={ledger} roster={roster} />

@@ -46,12 +46,15 @@ function Losses({ ledger }: { ledger: Ledger }) {
     { term: "Scattered", bytes: ledger.external_fragmentation, help: "Free, but outside the largest free run." },
   ];
   return (
-    <Group gap="2px 16px" fz="xs" c="dimmed">
+    <dl className="states small">
       {facts.map(({ term, bytes, help }) => (
-        <span key={term}>
-          <Term help={help}>{term}</Term> {humanBytes(bytes)}
-        </span>
+        <div key={term}>
+          <dt>
+            <Term help={help}>{term}</Term>
+          </dt>
+          <dd title={`${grouped(bytes)} bytes`}>{humanBytes(bytes)}</dd>
+        </div>
       ))}
-    </Group>
+    </dl>
   );
 }

@@ -2,6 +2,7 @@ import { Stack, Table } from "@mantine/core";
 import type { ReactNode } from "react";
 
 import type { Ledger } from "@/api/types";
+import { FigureTable } from "@/components/figure-table";
 import { StackedBar } from "@/components/stacked-bar";
 import { humanBytes } from "@/format/bytes";
 import { counted, grouped, percent } from "@/format/numbers";
@@ -29,7 +30,7 @@ export function TenantShares({ title, ledger, roster }: { title: string; ledger:
         parts={shares.filter(({ key }) => key !== "free").map(({ key, paint, bytes }) => ({ key, paint, value: bytes }))}
         whole={ledger.capacity}
       />
-      <Table className="figures" aria-label={`${title} by tenant`}>
+      <FigureTable label={`${title} by tenant`} names={[38, 46]}>
         <Table.Thead>
           <Table.Tr>
             <Table.Th>Tenant</Table.Th>
@@ -52,7 +53,7 @@ export function TenantShares({ title, ledger, roster }: { title: string; ledger:
             <Figures bytes={heldByTenants(ledger) + ledger.free} of={ledger.capacity} holder="sum" />
           </Table.Tr>
         </Table.Tfoot>
-      </Table>
+      </FigureTable>
     </Stack>
   );
 }

@@ -1,10 +1,10 @@
-import { Group, Stack } from "@mantine/core";
+import { Stack } from "@mantine/core";
 
 import type { Preemptions } from "@/api/types";
 import { Panel } from "@/components/layout/panel";
 import { Term } from "@/components/term";
 import { humanBytes } from "@/format/bytes";
-import { grouped } from "@/format/numbers";
+import { counted, grouped } from "@/format/numbers";
 
 const HELP =
   "When the KV pool is full, one running request makes room for the others, in the way that costs least. It goes on " +
@@ -33,12 +33,26 @@ export function PreemptionsPanel({ preemptions }: { preemptions: Preemptions }) 
             </div>
           ))}
         </dl>
-        <Group gap="2px 16px" fz="xs" c="dimmed">
-          <span>Copied out {humanBytes(preemptions.swap_out_bytes)}</span>
-          <span>Copied back {humanBytes(preemptions.swap_in_bytes)}</span>
-          <span>Computed again {grouped(preemptions.recomputed_tokens)} tokens</span>
-        </Group>
+        <Costs preemptions={preemptions} />
       </Stack>
     </Panel>
+  );
+}
+
+function Costs({ preemptions }: { preemptions: Preemptions }) {
+  const costs = [
+    { name: "Copied out", figure: humanBytes(preemptions.swap_out_bytes) },
+    { name: "Copied back", figure: humanBytes(preemptions.swap_in_bytes) },
+    { name: "Redone", figure: counted(preemptions.recomputed_tokens, "token") },
+  ];
+  return (
+    <dl className="states small">
+      {costs.map(({ name, figure }) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{figure}</dd>
+        </div>
+      ))}
+    </dl>
   );
 }

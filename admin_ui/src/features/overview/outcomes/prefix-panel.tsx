@@ -1,10 +1,11 @@
 import { Group, Stack, Table, Text } from "@mantine/core";
 
 import type { PrefixCache } from "@/api/types";
+import { FigureTable } from "@/components/figure-table";
 import { Panel } from "@/components/layout/panel";
 import { StackedBar } from "@/components/stacked-bar";
 import { Term } from "@/components/term";
-import { grouped, percent } from "@/format/numbers";
+import { counted, grouped, percent } from "@/format/numbers";
 
 import { byRoster, type Roster } from "../roster";
 import { Holder } from "../holder";
@@ -25,6 +26,9 @@ export function PrefixPanel({ prefix, roster }: { prefix: PrefixCache; roster: R
         <HitRate prefix={prefix} />
         <Misses misses={prefix.misses} />
         <TenantHits prefix={prefix} roster={roster} />
+        <Text fz="xs" c="dimmed">
+          Found again after a preemption: {counted(prefix.recomputed_hit_tokens, "token")}, not part of the rate.
+        </Text>
       </Stack>
     </Panel>
   );
@@ -54,7 +58,7 @@ function Misses({ misses }: { misses: PrefixCache["misses"] }) {
   const lines = [...inWords(misses, MISSES), ...unnamed(misses, MISSES)];
   const all = total(lines);
   return (
-    <Table className="figures" aria-label="Why prompts were not found">
+    <FigureTable label="Why prompts were not found" names={[64, 60]}>
       <Table.Thead>
         <Table.Tr>
           <Table.Th>
@@ -73,7 +77,7 @@ function Misses({ misses }: { misses: PrefixCache["misses"] }) {
           </Table.Tr>
         ))}
       </Table.Tbody>
-    </Table>
+    </FigureTable>
   );
 }
 
@@ -81,7 +85,7 @@ function TenantHits({ prefix, roster }: { prefix: PrefixCache; roster: Roster })
   const { rows } = byRoster(roster, prefix.by_tenant);
   if (rows.length === 0) return null;
   return (
-    <Table className="figures" aria-label="Found prompt tokens by tenant">
+    <FigureTable label="Found prompt tokens by tenant" names={[50, 46]}>
       <Table.Thead>
         <Table.Tr>
           <Table.Th>Tenant</Table.Th>
@@ -100,6 +104,6 @@ function TenantHits({ prefix, roster }: { prefix: PrefixCache; roster: Roster })
           </Table.Tr>
         ))}
       </Table.Tbody>
-    </Table>
+    </FigureTable>
   );
 }

@@ -2,6 +2,7 @@ import { Table } from "@mantine/core";
 import { Fragment } from "react";
 
 import type { Refusals } from "@/api/types";
+import { FigureTable } from "@/components/figure-table";
 import { Panel } from "@/components/layout/panel";
 import { Term } from "@/components/term";
 import { grouped } from "@/format/numbers";
@@ -19,7 +20,7 @@ export function RefusalsPanel({ refusals }: { refusals: Refusals }) {
   const unknown = unnamed(counts, FAULTS.flatMap(({ reasons }) => reasons));
   return (
     <Panel title="Refusals" help={HELP.panel} note="since the engine's start" testId="refusals">
-      <Table className="figures" aria-label="Refusals by reason">
+      <FigureTable label="Refusals by reason" names={[60, 54]}>
         <Table.Thead>
           <Table.Tr>
             <Table.Th>Whose limit</Table.Th>
@@ -41,7 +42,7 @@ export function RefusalsPanel({ refusals }: { refusals: Refusals }) {
           })}
           <Group who="Expired in the queue" help={HELP.expired} status={504} n={expired} />
         </Table.Tbody>
-      </Table>
+      </FigureTable>
     </Panel>
   );
 }

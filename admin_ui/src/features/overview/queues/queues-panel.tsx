@@ -2,8 +2,9 @@ import { Table, Text } from "@mantine/core";
 
 import type { Engine, TenantQueue } from "@/api/types";
 import { Empty } from "@/components/feedback/empty";
+import { FigureTable } from "@/components/figure-table";
 import { Panel } from "@/components/layout/panel";
-import { StackedBar } from "@/components/stacked-bar";
+import { StackedBar, Swatch } from "@/components/stacked-bar";
 import { Term } from "@/components/term";
 import { counted, grouped, percent, weight } from "@/format/numbers";
 
@@ -52,7 +53,7 @@ export function QueuesPanel({ engine, samples, roster }: QueuesPanelProps) {
           </Text>
         </Empty>
       ) : (
-        <Table className="figures queues" aria-label="Queues by tenant">
+        <FigureTable label="Queues by tenant" names={[32, 38]}>
           <Table.Thead>
             <Table.Tr>
               <Table.Th>Tenant</Table.Th>
@@ -74,7 +75,7 @@ export function QueuesPanel({ engine, samples, roster }: QueuesPanelProps) {
               <Row key={line.key} line={line} longest={longest} weights={weights} />
             ))}
           </Table.Tbody>
-        </Table>
+        </FigureTable>
       )}
     </Panel>
   );
@@ -83,8 +84,8 @@ export function QueuesPanel({ engine, samples, roster }: QueuesPanelProps) {
 function Key() {
   return (
     <span className="queue-key" aria-hidden>
-      <span className="swatch" style={{ background: "var(--lk-used)" }} /> running
-      <span className="swatch waits" style={{ background: "var(--lk-used)" }} /> waiting
+      <Swatch paint="var(--lk-used)" /> running
+      <Swatch paint="var(--lk-waits), var(--lk-used)" /> waiting
     </span>
   );
 }
@@ -123,7 +124,7 @@ function linesOf(queues: readonly TenantQueue[], served: ReadonlyMap<string, num
     waiting: entry?.waiting ?? 0,
     weight: entry?.weight ?? 0,
     weightShown: entry ? weight(entry.weight) : "–",
-    served: served.get(tenant),
+    served: served.get(tenant) ?? (entry && served.size > 0 ? 0 : undefined),
   }));
   if (!roster.crowded) return lines;
   const sum = (figure: (queue: TenantQueue) => number) => others.reduce((total, queue) => total + figure(queue), 0);
