@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lorikeet_engine.errors import ContextLengthExceeded
+from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.ledger import MemoryState
 from tests.support.scripted_engine_parts import request
 from tests.support.stepped_engine import SteppedEngine, stepped_engine
@@ -143,6 +144,17 @@ def test_who_waits_for_its_own_share_is_no_barrier_to_others(share: str) -> None
         engine.step(2)
         assert engine.residency.ledger[MemoryState.RESERVED] == 0
     assert sum(name.startswith("other") for name in engine.admitted) >= 7
+    engine.drain()
+
+
+def test_nor_does_it_take_the_barriers_place_from_who_needs_it() -> None:
+    """`own 2` waited first, for its tenant's seats; `rare` waits for a place in the arena, and gets it drained."""
+    engine = stepped_engine(arena_grains=4, tenant_seat_share=0.25)
+    engine.submit(*[request(f"own {i}", max_tokens=40, adapter="red", tenant="own") for i in range(3)])
+    engine.step(6)
+    engine.submit(request("rare", adapter="green"))
+    engine.step(5)
+    assert engine.residency.is_draining(AdapterKey("own", "red"))
     engine.drain()
 
 

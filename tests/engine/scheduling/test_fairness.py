@@ -103,6 +103,9 @@ def test_a_tenant_alone_starts_from_what_was_served_last_not_from_nothing() -> N
     assert engine.service_of("a") == paid
     assert engine.service_of("b") <= paid
     engine.drain()
+    engine.submit(request("c comes to an idle engine", tenant="c"))
+    assert engine.service_of("c") >= paid
+    engine.drain()
 
 
 def test_going_idle_for_a_moment_erases_no_debt() -> None:

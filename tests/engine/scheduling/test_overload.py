@@ -73,12 +73,20 @@ def test_a_bound_that_one_request_exceeds_alone_still_lets_it_in_when_nobody_wai
     engine.drain()
 
 
-def test_several_answers_are_let_in_together_or_not_at_all() -> None:
-    engine = stepped_engine(max_queued_requests=4)
-    engine.submit(request("a"), request("b"))
+@pytest.mark.parametrize(
+    ("limits", "tenant", "reason"),
+    [
+        ({"max_queued_requests": 4}, "another", "engine_queue"),
+        ({"max_queued_requests": 10, "tenant_queue_share": 0.4}, "tenant", "tenant_queue"),
+    ],
+)
+def test_several_answers_are_let_in_together_or_not_at_all(limits: dict[str, float], tenant: str, reason: str) -> None:
+    engine = stepped_engine(**limits)
+    engine.submit(request("a", tenant=tenant), request("b", tenant=tenant))
     names = ("n", "n#1", "n#2")
     error = refusal(engine, [request(name, prompt=(1, 2, 3), group="n") for name in names])
     assert error is not None
+    assert error.reason == reason
     assert engine.scheduler.n_waiting == 2
     assert refusal(engine, [request(name, prompt=(1, 2, 3), group="n") for name in names[:2]]) is None
     engine.drain()

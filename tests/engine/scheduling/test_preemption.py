@@ -249,6 +249,23 @@ def test_who_gave_way_comes_back_before_new_ones_and_nobody_enters_before_there_
     engine.drain()
 
 
+def test_who_gave_way_waits_for_room_for_all_who_run_and_not_only_for_its_own() -> None:
+    """Two small ones go: its own blocks would fit now, but the others would push it out again at once."""
+    engine = stepped_engine(n_blocks=40, preemption="recompute", max_num_batched_tokens=64)
+    engine.submit(*[request(f"{i}", n_prompt=5, max_tokens=50, weight=100.0) for i in range(6)])
+    engine.step()
+    engine.submit(request("big", n_prompt=46, max_tokens=14, tenant="another"))
+    engine.step_until(lambda: engine.requests["big"].n_preemptions)
+    for name in "45":
+        engine.loop.abort(name)
+    needed = engine.kv.blocks_for(len(engine.requests["big"].tokens) + 1)
+    assert needed + 2 <= engine.kv.n_available < needed + 2 * engine.scheduler.n_running
+    assert engine.scheduler.n_running < engine.scheduler.seats
+    engine.step()
+    assert engine.requests["big"].stage is Stage.PREEMPTED
+    engine.drain()
+
+
 def test_preemptions_cost_seats() -> None:
     engine = crowded("recompute", max_num_seqs=8)
     engine.step_until(lambda: engine.counters.preemptions["recompute"])
