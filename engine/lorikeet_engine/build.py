@@ -18,7 +18,7 @@ from lorikeet_engine.lora.loader import AdapterLoader
 from lorikeet_engine.memory.adapter_residency import AdapterResidency
 from lorikeet_engine.memory.kv_manager import KvManager
 from lorikeet_engine.model_spec import ModelSpec, load_model_spec
-from lorikeet_engine.models.weights import load_weights
+from lorikeet_engine.models.weights import Weights, load_weights
 from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.request import NEVER
@@ -45,22 +45,47 @@ class Engine:
         self.loader.close()
 
 
-def build_engine(config: EngineConfig) -> Engine:
-    """Load the model and size everything.
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A base model on its device. Nothing writes to it, so engines in one process may share it.
+
+    Attributes:
+        available_bytes: memory that there was before it was loaded.
+        digest: see `digest_of_model`.
+    """
+
+    spec: ModelSpec
+    ops: CpuOps
+    weights: Weights
+    available_bytes: int
+    digest: str
+
+
+def load_model(model_dir: Path, dtype_name: str) -> LoadedModel:
+    """Read a model's configuration and weights.
+
+    Raises:
+        UnsupportedModel: the model, or the dtype on this device, is not covered.
+    """
+    spec, dtype, ops = load_model_spec(model_dir), resolve_dtype(dtype_name), CpuOps()
+    available_bytes = available_memory()
+    weights = load_weights(model_dir, spec, dtype=dtype, ops=ops)
+    return LoadedModel(spec, ops, weights, available_bytes, digest_of_model(model_dir))
+
+
+def build_engine(config: EngineConfig, model: LoadedModel | None = None) -> Engine:
+    """Load the model, unless one is given, and size everything.
 
     Raises:
         UnsupportedModel: the model is not covered, or the memory does not suffice.
     """
     set_threads(config.threads)
-    spec = load_model_spec(config.model_dir)
-    dtype = resolve_dtype(config.dtype)
-    available_bytes = available_memory()
-    ops = CpuOps()
-    weights = load_weights(config.model_dir, spec, dtype=dtype, ops=ops)
+    model = model or load_model(config.model_dir, config.dtype)
+    spec, weights, dtype = model.spec, model.weights, model.weights.dtype
     budget = plan_memory(
-        config, spec, itemsize=dtype.itemsize, weights_bytes=weights.nbytes, available_bytes=available_bytes
+        config, spec, itemsize=dtype.itemsize, weights_bytes=weights.nbytes, available_bytes=model.available_bytes
     )
-    runner = ModelRunner(config=config, spec=spec, ops=ops, weights=weights, budget=budget)
+    runner = ModelRunner(config=config, spec=spec, ops=model.ops, weights=weights, budget=budget)
     table = spec.module_table(config.model_name)
     loader = AdapterLoader(AdapterSource(LocalBlobStore(config.store_dir)), table, dtype, config.max_rank)
     kv = KvManager(
@@ -77,13 +102,12 @@ def build_engine(config: EngineConfig) -> Engine:
         max_loading=config.max_adapters_per_step,
     )
     name = str(dtype).removeprefix("torch.")
-    model_digest = digest_of_model(config.model_dir)
     cost = ModelCost.of(spec, itemsize=dtype.itemsize)
-    limits = scheduler_limits(config, spec, max_model_len=budget.max_model_len, cache_root=(model_digest, name))
+    limits = scheduler_limits(config, spec, max_model_len=budget.max_model_len, cache_root=(model.digest, name))
     profile = load_profile(DEVICES / PROFILE_OF_DEVICE[config.device])
     scheduler = Scheduler(limits, kv, residency, cost=cost, profile=profile, itemsize=dtype.itemsize)
     loop = EngineLoop(scheduler=scheduler, kv=kv, residency=residency, loader=loader, runner=runner, cost=cost)
-    return Engine(loop, runner, loader, spec, budget, name, model_digest)
+    return Engine(loop, runner, loader, spec, budget, name, model.digest)
 
 
 def scheduler_limits(

@@ -16,13 +16,10 @@ from lorikeet_adapters.image import pack_image
 from lorikeet_adapters.source import image_key
 from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_adapters.validate import validate_adapter
-from lorikeet_engine import build
+from lorikeet_engine.build import LoadedModel, build_engine, load_model
 from lorikeet_engine.config import MIB, EngineConfig
 from lorikeet_engine.cost import kv_block_bytes
 from lorikeet_engine.model_spec import ModelSpec, load_model_spec
-from lorikeet_engine.models.weights import Weights, load_weights
-from lorikeet_engine.ops.cpu import CpuOps
-from lorikeet_engine.ops.interface import Ops
 from tests.engine.equality.bench import OTHER_TENANT, TENANT, AdapterStore, OpenBench, Workbench
 from tests.engine.equality.prompts import adapter_dirs
 from tests.engine.equality.record_reference import REFERENCE
@@ -59,21 +56,10 @@ def adapter_store(spec: ModelSpec, tmp_path_factory: pytest.TempPathFactory) -> 
     return AdapterStore(folder, digests, max(sizes))
 
 
-@pytest.fixture(scope="session")
-def shared_weights() -> Iterator[None]:
+@functools.cache
+def loaded_once(model_dir: Path, dtype: str) -> LoadedModel:
     """All engines of the session share the model's tensors, which nothing writes to: loading them costs seconds."""
-
-    @functools.cache
-    def load_once(model_dir: Path, dtype: torch.dtype) -> Weights:
-        return load_weights(model_dir, load_model_spec(model_dir), dtype=dtype, ops=CpuOps())
-
-    def load(model_dir: Path, spec: ModelSpec, *, dtype: torch.dtype, ops: Ops) -> Weights:
-        return load_once(model_dir, dtype)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "load_weights", load)
-        patch.setattr(build, "digest_of_model", functools.cache(build.digest_of_model))
-        yield
+    return load_model(model_dir, dtype)
 
 
 @pytest.fixture(scope="session")
@@ -99,11 +85,11 @@ def _open(model_dir: Path, store: AdapterStore, **settings: Any) -> Workbench:
         endpoint="ipc://unused",
         **chosen | settings,
     )
-    return Workbench(build.build_engine(config), store.digests, config)
+    return Workbench(build_engine(config, loaded_once(model_dir, config.dtype)), store.digests, config)
 
 
 @pytest.fixture
-def open_bench(embedded_model_dir: Path, adapter_store: AdapterStore, shared_weights: None) -> Iterator[OpenBench]:
+def open_bench(embedded_model_dir: Path, adapter_store: AdapterStore) -> Iterator[OpenBench]:
     """Builds engines with blocks of 16 tokens and contexts of 256, and whatever else a test says."""
     opened: list[Workbench] = []
 
@@ -117,14 +103,14 @@ def open_bench(embedded_model_dir: Path, adapter_store: AdapterStore, shared_wei
 
 
 @pytest.fixture(scope="session")
-def float32(embedded_model_dir: Path, adapter_store: AdapterStore, shared_weights: None) -> Iterator[Workbench]:
+def float32(embedded_model_dir: Path, adapter_store: AdapterStore) -> Iterator[Workbench]:
     bench = _open(embedded_model_dir, adapter_store)
     yield bench
     bench.engine.close()
 
 
 @pytest.fixture(scope="session")
-def bfloat16(embedded_model_dir: Path, adapter_store: AdapterStore, shared_weights: None) -> Iterator[Workbench]:
+def bfloat16(embedded_model_dir: Path, adapter_store: AdapterStore) -> Iterator[Workbench]:
     bench = _open(embedded_model_dir, adapter_store, dtype="bfloat16")
     yield bench
     bench.engine.close()
