@@ -254,13 +254,14 @@ class Scheduler:
         self._observe(result.seconds)
         return events
 
-    def fail(self, plan: StepPlan) -> list[RequestFailure]:
-        """The step failed: end all the requests it touched."""
+    def fail(self, plan: StepPlan) -> list[Event]:
+        """The step failed: end all the requests it touched; others may have been admitted without a row yet."""
         error = EngineFailure("the engine failed to compute this request")
         touched = [row.request_id for row in plan.rows] + [request.request_id for request in self._planned.copying]
         if self._planned.copying:
             self._kv.finish_copies()
-        return [RequestFailure(request_id, error) for request_id in dict.fromkeys(touched) if self.abort(request_id)]
+        failed = [name for name in dict.fromkeys(touched) if self.abort(name)]
+        return [*self._planned.admissions, *(RequestFailure(name, error) for name in failed)]
 
     def _plan_decodes(self, batch: Batch, now: float) -> bool:
         """Every running request that decodes, oldest first; the answer is whether somebody had to give way."""
