@@ -68,17 +68,26 @@ def test_the_owner_signs_in_and_sees_an_adapter_become_ready(
     assert {"overview.png", "adapters.png"} <= {path.name for path in Path(screenshots).iterdir()}
 
 
+# A few blocks long, so that the second request of an adapter finds them in the prefix cache.
+INSTRUCTIONS = (
+    "You are the narrator of a small harbour town. You know its boats, its orchards, its market and its weather, and "
+    "you know everybody who lives there by name. You answer in whole sentences, you never hurry, and you end every "
+    "story with a question to the listener that follows from what you have just told."
+)
+
+
 def keep_busy(lorikeet: RunningLorikeet) -> None:
-    """Requests on every adapter, so that the overview has something to show."""
+    """Two requests on every adapter, one after the other, so that the overview has something to show."""
 
     def ask(key: str, model: str) -> None:
-        body = {"model": model, "messages": [{"role": "user", "content": "Tell me a long story."}], "max_tokens": 120}
-        httpx.post(
-            f"{lorikeet.demo['api']}/v1/chat/completions",
-            headers={"Authorization": f"Bearer {key}"},
-            json=body | {"temperature": 1.5, "seed": 1},
-            timeout=60,
-        )
+        for question in ("Tell me a long story.", "Tell me another one."):
+            messages = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": question}]
+            httpx.post(
+                f"{lorikeet.demo['api']}/v1/chat/completions",
+                headers={"Authorization": f"Bearer {key}"},
+                json={"model": model, "messages": messages, "max_tokens": 60, "temperature": 1.5, "seed": 1},
+                timeout=60,
+            )
 
     for tenant in lorikeet.demo["tenants"]:
         for model in [*tenant["adapters"], lorikeet.demo["base_model"]]:

@@ -55,7 +55,7 @@ export function LivePanels({ live }: { live: LiveOverview }) {
 function NoFigures({ state }: { state: Engine["state"] }) {
   return (
     <Panel testId="no-figures">
-      <Empty title="No figures yet">
+      <Empty title={state === "starting" ? "No figures yet" : "No figures"}>
         <Text fz="sm" c="dimmed">
           {state === "starting"
             ? "The engine is starting. Its queues and memory show up here by themselves."

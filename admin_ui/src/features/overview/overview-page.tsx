@@ -47,7 +47,7 @@ function ModelLine({ engine }: { engine: Engine }) {
     engine.dtype,
     engine.max_model_len ? `${grouped(engine.max_model_len)} tokens of context` : null,
     engine.state === "ready" ? `up ${duration(engine.uptime_s)}` : null,
-  ].filter((fact) => fact !== null);
+  ].filter((fact) => fact !== null && fact !== undefined);
   return (
     <span data-testid="model-line">
       <Text span fw={600} c="var(--mantine-color-text)" fz="sm">

@@ -30,12 +30,14 @@ export function TenantShares({ title, ledger, roster }: { title: string; ledger:
         parts={shares.filter(({ key }) => key !== "free").map(({ key, paint, bytes }) => ({ key, paint, value: bytes }))}
         whole={ledger.capacity}
       />
-      <FigureTable label={`${title} by tenant`} names={[38, 46]}>
+      <FigureTable label={`${title} by tenant`} names={[31, 46]}>
         <Table.Thead>
           <Table.Tr>
             <Table.Th>Tenant</Table.Th>
             <Table.Th>Size</Table.Th>
-            <Table.Th visibleFrom="xs">Bytes</Table.Th>
+            <Table.Th visibleFrom="xs" w="31%">
+              Bytes
+            </Table.Th>
             <Table.Th>Share</Table.Th>
           </Table.Tr>
         </Table.Thead>

@@ -4,7 +4,7 @@ import type { Preemptions } from "@/api/types";
 import { Panel } from "@/components/layout/panel";
 import { Term } from "@/components/term";
 import { humanBytes } from "@/format/bytes";
-import { counted, grouped } from "@/format/numbers";
+import { grouped } from "@/format/numbers";
 
 const HELP =
   "When the KV pool is full, one running request makes room for the others, in the way that costs least. It goes on " +
@@ -43,7 +43,7 @@ function Costs({ preemptions }: { preemptions: Preemptions }) {
   const costs = [
     { name: "Copied out", figure: humanBytes(preemptions.swap_out_bytes) },
     { name: "Copied back", figure: humanBytes(preemptions.swap_in_bytes) },
-    { name: "Redone", figure: counted(preemptions.recomputed_tokens, "token") },
+    { name: "Redone tokens", figure: grouped(preemptions.recomputed_tokens) },
   ];
   return (
     <dl className="states small">

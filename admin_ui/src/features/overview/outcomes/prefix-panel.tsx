@@ -36,21 +36,23 @@ export function PrefixPanel({ prefix, roster }: { prefix: PrefixCache; roster: R
 
 function HitRate({ prefix }: { prefix: PrefixCache }) {
   return (
-    <Group gap="lg" wrap="nowrap" align="flex-end">
-      <Text fz={30} fw={650} lh={1.2} miw={112} data-testid="hit-rate">
-        {percent(prefix.hit_tokens, prefix.queried_tokens)}
-      </Text>
-      <Stack gap={4} flex={1} pb={4}>
-        <Text fz="sm" c="dimmed">
-          {grouped(prefix.hit_tokens)} of {grouped(prefix.queried_tokens)} prompt tokens found
+    <div>
+      <Group gap="lg" wrap="nowrap">
+        <Text fz={30} fw={650} lh={1.2} miw={112} data-testid="hit-rate">
+          {percent(prefix.hit_tokens, prefix.queried_tokens)}
         </Text>
-        <StackedBar
-          parts={[{ key: "hit", value: prefix.hit_tokens, paint: "var(--lk-used)" }]}
-          whole={Math.max(1, prefix.queried_tokens)}
-          height={8}
-        />
-      </Stack>
-    </Group>
+        <div style={{ flex: 1 }}>
+          <StackedBar
+            parts={[{ key: "hit", value: prefix.hit_tokens, paint: "var(--lk-used)" }]}
+            whole={Math.max(1, prefix.queried_tokens)}
+            height={8}
+          />
+        </div>
+      </Group>
+      <Text fz="sm" c="dimmed">
+        {grouped(prefix.hit_tokens)} of {grouped(prefix.queried_tokens)} prompt tokens found
+      </Text>
+    </div>
   );
 }
 
@@ -58,14 +60,14 @@ function Misses({ misses }: { misses: PrefixCache["misses"] }) {
   const lines = [...inWords(misses, MISSES), ...unnamed(misses, MISSES)];
   const all = total(lines);
   return (
-    <FigureTable label="Why prompts were not found" names={[64, 60]}>
+    <FigureTable label="Why prompts were not found" names={[64, 52]}>
       <Table.Thead>
         <Table.Tr>
           <Table.Th>
             <Term help={HELP.misses}>Why not more</Term>
           </Table.Th>
           <Table.Th>Prompts</Table.Th>
-          <Table.Th>Share</Table.Th>
+          <Table.Th w={64}>Share</Table.Th>
         </Table.Tr>
       </Table.Thead>
       <Table.Tbody>

@@ -20,7 +20,7 @@ export function RefusalsPanel({ refusals }: { refusals: Refusals }) {
   const unknown = unnamed(counts, FAULTS.flatMap(({ reasons }) => reasons));
   return (
     <Panel title="Refusals" help={HELP.panel} note="since the engine's start" testId="refusals">
-      <FigureTable label="Refusals by reason" names={[60, 54]}>
+      <FigureTable label="Refusals by reason" names={[60, 50]}>
         <Table.Thead>
           <Table.Tr>
             <Table.Th>Whose limit</Table.Th>
