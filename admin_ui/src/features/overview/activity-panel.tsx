@@ -74,7 +74,7 @@ function Figure({ label, value, testId }: { label: ReactNode; value: ReactNode; 
       <Text fz="sm" c="dimmed" component="div">
         {label}
       </Text>
-      <Text fz={30} fw={650} lh={1.2} data-testid={testId}>
+      <Text fz={26} fw={650} lh={1.2} data-testid={testId}>
         {value}
       </Text>
     </div>

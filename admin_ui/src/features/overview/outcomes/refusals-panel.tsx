@@ -20,11 +20,11 @@ export function RefusalsPanel({ refusals }: { refusals: Refusals }) {
   const unknown = unnamed(counts, FAULTS.flatMap(({ reasons }) => reasons));
   return (
     <Panel title="Refusals" help={HELP.panel} note="since the engine's start" testId="refusals">
-      <FigureTable label="Refusals by reason" names={[60, 50]}>
+      <FigureTable label="Refusals by reason" names={[60, 54]}>
         <Table.Thead>
           <Table.Tr>
             <Table.Th>Whose limit</Table.Th>
-            <Table.Th>Answer</Table.Th>
+            <Table.Th w={62}>Answer</Table.Th>
             <Table.Th>Requests</Table.Th>
           </Table.Tr>
         </Table.Thead>
