@@ -69,7 +69,8 @@ class Doorkeeper:
         if not self._has_room(batch):
             return
         is_running = self._adapters.is_running
-        candidates = self._room.fair_order(lambda request: is_running(request.adapter))
+        is_idle = not (batch or self._running)  # then the hundredth may be the first that can run
+        candidates = self._room.fair_order(lambda request: is_running(request.adapter), all_of_them=is_idle)
         for n_tried, request in enumerate(candidates, start=1):
             self._try(request, batch, now)
             if not self._has_room(batch) or (n_tried >= MAX_TRIES and batch):

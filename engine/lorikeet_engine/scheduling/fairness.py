@@ -144,12 +144,14 @@ class FairQueue:
             if not a.is_idle
         ]
 
-    def candidates(self, is_local: Callable[[Request], bool]) -> Iterator[Request]:
+    def candidates(
+        self, is_local: Callable[[Request], bool], *, lookahead: int | None = LOOKAHEAD
+    ) -> Iterator[Request]:
         """Requests to try, in order; the caller removes those it admits before it asks for the next.
 
-        Least served tenant first, each with up to `LOOKAHEAD` of its oldest requests. Before that, as the locality
-        quantum allows (DLPM, arXiv 2501.14312): heads whose adapter is in the batch already, of tenants at most a
-        quantum ahead of the least served. They cost no further adapter read.
+        Least served tenant first, each with up to `lookahead` of its oldest requests (None: with all of them). Before
+        that, as the locality quantum allows (DLPM, arXiv 2501.14312): heads whose adapter is in the batch already, of
+        tenants at most a quantum ahead of the least served. They cost no further adapter read.
         """
         backlog = [(account.service, account.serial, account) for account in self._accounts.values() if account.waiting]
         if not backlog:
@@ -163,7 +165,7 @@ class FairQueue:
             if account.service > service:  # served in the meantime: back to its new place
                 heappush(backlog, (account.service, serial, account))
                 continue
-            if (yield from self._first_of(account)):
+            if (yield from self._first_of(account, lookahead)):
                 heappush(backlog, (account.service, serial, account))
 
     def _local_heads(
@@ -181,9 +183,9 @@ class FairQueue:
                 if head.request_id in account.waiting:
                     break
 
-    def _first_of(self, account: TenantAccount) -> Generator[Request, None, bool]:
+    def _first_of(self, account: TenantAccount, lookahead: int | None) -> Generator[Request, None, bool]:
         """Offer the tenant's requests until one is taken; the generator's value says whether one was."""
-        for request in list(islice(account.waiting.values(), LOOKAHEAD)):
+        for request in list(islice(account.waiting.values(), lookahead)):
             yield request
             if request.request_id not in account.waiting:
                 return True

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapter_residency import AdapterResidency
-from lorikeet_engine.scheduling.fairness import FairQueue
+from lorikeet_engine.scheduling.fairness import LOOKAHEAD, FairQueue
 from lorikeet_engine.scheduling.request import NEVER, Request
 
 
@@ -90,9 +90,9 @@ class WaitingRoom:
         """Preempted requests by arrival."""
         return sorted(self._parked.values(), key=lambda request: request.serial)
 
-    def fair_order(self, is_local: Callable[[Request], bool]) -> Iterator[Request]:
-        """New requests as fairness wants them."""
-        return self._queue.candidates(is_local)
+    def fair_order(self, is_local: Callable[[Request], bool], *, all_of_them: bool) -> Iterator[Request]:
+        """New requests as fairness wants them; without `all_of_them` only the oldest few of each tenant."""
+        return self._queue.candidates(is_local, lookahead=None if all_of_them else LOOKAHEAD)
 
     def note_blocked(self, request: Request, now: float, *, adapter: bool) -> None:
         """Its turn came, and memory or (`adapter`) its adapter kept it from running."""

@@ -98,6 +98,14 @@ def test_only_so_many_of_a_tenant_are_looked_at_in_a_step() -> None:
     engine.drain()
 
 
+def test_an_engine_with_nothing_else_to_do_looks_at_all_of_them() -> None:
+    engine = stepped_engine(load_delay=50)
+    engine.submit(*[request(f"loading {i}", adapter=f"{i}") for i in range(20)], request("base"))
+    engine.step()
+    assert list(engine.admitted) == ["base"]
+    engine.drain()
+
+
 def test_a_tenant_keeps_to_its_share_of_the_seats_and_others_take_the_rest() -> None:
     engine = stepped_engine(n_blocks=100, tenant_seat_share=0.5, max_num_batched_tokens=60)
     engine.submit(*[request(f"many {i}", max_tokens=20, tenant="many") for i in range(8)])
