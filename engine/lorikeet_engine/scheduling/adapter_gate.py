@@ -52,8 +52,7 @@ class AdapterGate:
         if self._residency.is_draining(key):
             return AdapterWait.DRAINING
         if key not in self._running:
-            kept_free = 1 if self._barrier is not None and self._barrier not in (key, *self._running) else 0
-            if len(self._running) + 1 + kept_free > self._max_adapters:
+            if len(self._running) >= self._max_adapters:
                 return AdapterWait.CAP
             if self._exceeds_share(key):
                 return AdapterWait.SHARE

@@ -181,14 +181,16 @@ class AdmissionGate:
     def _own_queue_s(self, account: TenantAccount, n_tokens: int, now: float) -> float:
         """Seconds until the tenant's own queue and `n_tokens` more are computed.
 
-        A tenant whose requests wait goes on at the pace it has had: that tells best what the others leave to it. One
-        without a queue yet gets what the others do not use, and its share of everything at least.
+        A tenant whose requests wait goes on at the pace it has had: that tells best what the others leave to it. As
+        long as that is not known it is its share of everything; or what the others do not use, if none of them waits.
         """
         account.take_pace(now)
         everything = max(self._rates.prompt_tokens_s, 1e-9)
         share = everything * account.weight / self._queue.active_weight(account)
         if account.waiting and account.pace:
             pace = max(account.pace, SLOWEST_PACE * share)
+        elif self._queue.waiting_tokens > account.waiting_tokens:
+            pace = share
         else:
             pace = max(share, everything - self._rates.used_tokens_s)
         return (account.waiting_tokens + n_tokens) / pace

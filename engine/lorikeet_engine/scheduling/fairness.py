@@ -172,9 +172,7 @@ class FairQueue:
         self, backlog: list[tuple[float, int, TenantAccount]], is_local: Callable[[Request], bool]
     ) -> Iterator[Request]:
         limit = backlog[0][0] + self._quantum
-        for service, _, account in list(backlog):
-            if service > limit:
-                continue
+        for _, _, account in list(backlog):
             while account.waiting and account.service <= limit:
                 head = next(iter(account.waiting.values()))
                 if not is_local(head):

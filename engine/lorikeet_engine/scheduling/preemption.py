@@ -93,7 +93,7 @@ class VictimChoice:
             for request in running
             if request is not needy
             and request.decodes
-            and (request.n_total - 2) // block == (request.n_computed - 1) // block
+            and (request.n_total - 2) // block == (request.n_scheduled - 1) // block
             and self._kv.n_exclusive(request.request_id)
         ]
         return min(ends, default=None)
