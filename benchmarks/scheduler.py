@@ -23,10 +23,10 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("engine", "adapters", "platfor
 
 from lorikeet_engine.cost import DEVICES, ModelCost, load_profile  # noqa: E402
 from lorikeet_engine.identity import AdapterKey  # noqa: E402
-from lorikeet_engine.memory.adapter_residency import AdapterResidency  # noqa: E402
-from lorikeet_engine.memory.kv_manager import KvManager  # noqa: E402
+from lorikeet_engine.memory.adapters.residency import AdapterResidency  # noqa: E402
+from lorikeet_engine.memory.kv.manager import KvManager  # noqa: E402
+from lorikeet_engine.memory.kv.prefix_index import PrefixChain, prefix_root  # noqa: E402
 from lorikeet_engine.memory.ledger import Owner  # noqa: E402
-from lorikeet_engine.memory.prefix_index import PrefixChain, prefix_root  # noqa: E402
 from lorikeet_engine.scheduling.limits import SchedulerLimits  # noqa: E402
 from lorikeet_engine.scheduling.plan import SamplingParams, StepPlan, StepResult  # noqa: E402
 from lorikeet_engine.scheduling.request import Request  # noqa: E402

@@ -15,8 +15,8 @@ from lorikeet_engine.execution.memory_budget import MemoryBudget, available_memo
 from lorikeet_engine.execution.runner import ModelRunner, resolve_dtype, set_threads
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.lora.loader import AdapterLoader
-from lorikeet_engine.memory.adapter_residency import AdapterResidency
-from lorikeet_engine.memory.kv_manager import KvManager
+from lorikeet_engine.memory.adapters.residency import AdapterResidency
+from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.model_spec import ModelSpec, load_model_spec
 from lorikeet_engine.models.weights import Weights, load_weights
 from lorikeet_engine.ops.cpu import CpuOps

@@ -18,7 +18,6 @@
 
 from __future__ import annotations
 
-
 REFUSAL_REASONS = (
     "tenant_queue",  # the tenant's share of the queue is full
     "engine_queue",  # the whole queue is full

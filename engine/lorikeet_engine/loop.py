@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from lorikeet_engine.cost import ModelCost, StepWork, step_work
 from lorikeet_engine.errors import EngineError
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.memory.adapter_residency import AdapterResidency
-from lorikeet_engine.memory.kv_manager import KvManager
+from lorikeet_engine.memory.adapters.residency import AdapterResidency
+from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.scheduling.events import Event, RequestFailure
 from lorikeet_engine.scheduling.plan import StepPlan, StepResult
 from lorikeet_engine.scheduling.request import Request

@@ -6,8 +6,8 @@ import pytest
 
 from lorikeet_engine.cost import ModelCost, StepShape, lora_row_flops, roofline_seconds
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.memory.adapter_arena import Move
-from lorikeet_engine.memory.adapter_residency import Placement
+from lorikeet_engine.memory.adapters.arena import Move
+from lorikeet_engine.memory.adapters.residency import Placement
 from lorikeet_engine.scheduling.plan import BlockCopy, Phase, PlanRow, SamplingParams, StepPlan
 from lorikeet_engine.simulation.roofline_runner import RooflineRunner
 from lorikeet_engine.simulation.shipped import load_device, load_model

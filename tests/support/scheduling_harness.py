@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lorikeet_engine.errors import EngineError
-from lorikeet_engine.memory.adapter_residency import Residency
+from lorikeet_engine.memory.adapters.residency import Residency
 from lorikeet_engine.memory.ledger import MemoryState
 from lorikeet_engine.scheduling.events import Admitted, RequestFailure, TokenOutput
 from lorikeet_engine.scheduling.limits import SchedulerLimits

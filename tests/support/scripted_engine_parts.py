@@ -9,8 +9,8 @@ from lorikeet_engine.cost import DeviceProfile, ModelCost
 from lorikeet_engine.errors import AdapterUnavailable, EngineError
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.loop import EngineLoop
-from lorikeet_engine.memory.adapter_residency import AdapterResidency
-from lorikeet_engine.memory.kv_manager import KvManager
+from lorikeet_engine.memory.adapters.residency import AdapterResidency
+from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.plan import SamplingParams, StepPlan, StepResult
 from lorikeet_engine.scheduling.request import Request

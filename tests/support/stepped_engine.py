@@ -8,8 +8,8 @@ from typing import Any
 
 from lorikeet_engine.errors import EngineError
 from lorikeet_engine.loop import EngineLoop
-from lorikeet_engine.memory.adapter_residency import AdapterResidency
-from lorikeet_engine.memory.kv_manager import KvManager
+from lorikeet_engine.memory.adapters.residency import AdapterResidency
+from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.memory.ledger import MemoryState
 from lorikeet_engine.scheduling.counters import SchedulerCounters
 from lorikeet_engine.scheduling.events import Admitted, RequestFailure, TokenOutput

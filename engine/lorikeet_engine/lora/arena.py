@@ -1,6 +1,6 @@
 """The bytes of resident adapters: one flat tensor, counted in grains of 16 elements.
 
-Where an extent may lie is decided by `memory.adapter_arena`, which deals in grains only; this side writes, moves and
+Where an extent may lie is decided by `memory.adapters.arena`, which deals in grains only; this side writes, moves and
 reads what lies there. An extent is head | blocks (layout in the architecture, section 8) and holds no absolute
 offset, so moving it is a copy. The host keeps a copy of every head, since following it on the tensor would cost a
 read per module; offsets are kept, never views, because a view is stale after a move.

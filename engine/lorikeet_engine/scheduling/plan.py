@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.memory.adapter_residency import Placement
+from lorikeet_engine.memory.adapters.residency import Placement
 
 
 class Phase(IntEnum):

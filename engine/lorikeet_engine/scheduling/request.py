@@ -7,11 +7,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.memory.prefix_index import PrefixChain
+from lorikeet_engine.memory.kv.prefix_index import PrefixChain
 from lorikeet_engine.scheduling.plan import SamplingParams
 
 if TYPE_CHECKING:
-    from lorikeet_engine.scheduling.fairness import TenantAccount
+    from lorikeet_engine.scheduling.waiting.fairness import TenantAccount
 
 NEVER = float("inf")
 

@@ -24,23 +24,23 @@ from lorikeet_engine.errors import (
     InvalidRequest,
 )
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.memory.adapter_residency import AdapterResidency
-from lorikeet_engine.memory.kv_manager import KvManager
-from lorikeet_engine.scheduling.adapter_gate import AdapterGate
-from lorikeet_engine.scheduling.admission import AdmissionGate, Rates
-from lorikeet_engine.scheduling.batch import Batch
+from lorikeet_engine.memory.adapters.residency import AdapterResidency
+from lorikeet_engine.memory.kv.manager import KvManager
+from lorikeet_engine.scheduling.batching.adapter_gate import AdapterGate
+from lorikeet_engine.scheduling.batching.batch import Batch
+from lorikeet_engine.scheduling.batching.doorkeeper import Doorkeeper
+from lorikeet_engine.scheduling.batching.preemption import SeatControl, VictimChoice
+from lorikeet_engine.scheduling.batching.running_set import RunningSet
+from lorikeet_engine.scheduling.batching.starter import Starter
 from lorikeet_engine.scheduling.counters import SchedulerCounters, TenantLoad
-from lorikeet_engine.scheduling.doorkeeper import Doorkeeper
 from lorikeet_engine.scheduling.events import Event, RequestFailure, TokenOutput
-from lorikeet_engine.scheduling.fairness import FairQueue, Prices
-from lorikeet_engine.scheduling.intake import chain_of, check_request
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.plan import BlockCopy, StepPlan, StepResult
-from lorikeet_engine.scheduling.preemption import SeatControl, VictimChoice
 from lorikeet_engine.scheduling.request import FinishReason, Request, Stage
-from lorikeet_engine.scheduling.running_set import RunningSet
-from lorikeet_engine.scheduling.starter import Starter
-from lorikeet_engine.scheduling.waiting_room import WaitingRoom
+from lorikeet_engine.scheduling.waiting.admission import AdmissionGate, Rates
+from lorikeet_engine.scheduling.waiting.fairness import FairQueue, Prices
+from lorikeet_engine.scheduling.waiting.intake import chain_of, check_request
+from lorikeet_engine.scheduling.waiting.room import WaitingRoom
 from lorikeet_engine.step_time import StepTimeModel
 
 REFERENCE_BATCH = 16  # rows that share the weights, for the price of an adapter's bytes

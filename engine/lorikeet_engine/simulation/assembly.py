@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lorikeet_engine.cost import DeviceProfile, ModelCost, kv_block_bytes
 from lorikeet_engine.loop import EngineLoop
-from lorikeet_engine.memory.adapter_residency import AdapterResidency
-from lorikeet_engine.memory.kv_manager import KvManager
+from lorikeet_engine.memory.adapters.residency import AdapterResidency
+from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.model_spec import ModelSpec
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.request import NEVER

@@ -1,4 +1,4 @@
-"""Whatever arrives, in whatever order, on however small an engine: nothing leaks, nobody starves, every answer is right.
+"""Whatever arrives, on however small an engine: nothing leaks, nobody starves, every answer is right.
 
 The machine below submits, forks, aborts, retires and steps; `Harness` checks every invariant after each step. Time is
 counted in steps.

@@ -1,0 +1,1 @@
+"""Adapters in host memory and in the arena: integers only."""

@@ -1,0 +1,400 @@
+"""Where each adapter is on its way to the device, and who needs it there.
+
+    unknown ──want──▶ LOADING ──on_loaded──▶ HOST ──place──▶ PLACING ──on_placed──▶ RESIDENT ◀──▶ DRAINING
+       ▲                 │                   │  ▲                                      │
+       └────on_failed────┴──────dropped──────┘  └───────evicted, image still there─────┘  (image gone: unknown)
+
+Two tiers, each with its ledger: images in host memory (`host_cache`), extents in the arena (`room`). A
+resident adapter's image stays in host memory as long as there is room. Arena room is taken when a request is about to
+run, not before, or the next one could evict what the first has not used yet. Nothing here walks over all adapters,
+except what reports or audits. Knows no tensors and starts no loads: it says what to load, drop and place.
+
+For a request the calls are: `want` when it enters the queue; `place` if need be, `pin` and then `unwant` when it
+starts; `unpin` when it ends. The order matters, since an adapter that nobody waits for or runs on may be dropped at
+once. So a request that goes back into the queue is `want`ed before it is `unpin`ned.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from lorikeet_engine.errors import AdapterUnavailable
+from lorikeet_engine.identity import AdapterKey
+from lorikeet_engine.ledger_snapshot import LedgerSnapshot
+from lorikeet_engine.memory.adapters.entry import AdapterEntry, Residency
+from lorikeet_engine.memory.adapters.eviction import EvictionOrder, EvictionPolicy, ReloadCost
+from lorikeet_engine.memory.adapters.host_cache import AdapterHostCache
+from lorikeet_engine.memory.adapters.room import AdapterRoom, Hold, Placement
+from lorikeet_engine.memory.ledger import LedgerImbalance, MemoryState
+
+__all__ = ["AdapterResidency", "Placement", "Residency"]
+
+PLACE_SECONDS_PER_BYTE = 1 / 20e9
+LOAD_SECONDS_PER_BYTE = 1 / 500e6  # read, verify and pack
+
+
+class AdapterResidency:
+    """States, pins and room of every adapter on the engine.
+
+    At most `max_loading` are on their way from disk at once; room in host memory is set aside before a load starts.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_grains: int,
+        grain_bytes: int,
+        host_bytes: int,
+        max_loading: int,
+        policy: EvictionPolicy = "gdsf",
+        place_seconds_per_byte: float = PLACE_SECONDS_PER_BYTE,
+        load_seconds_per_byte: float = LOAD_SECONDS_PER_BYTE,
+    ) -> None:
+        cost = ReloadCost(place_seconds_per_byte, load_seconds_per_byte)
+        self.grain_bytes = grain_bytes
+        self.loads = Counter(disk=0, host=0)  # images read from disk, and placements that needed no such read
+        self.evictions = Counter(room=0, barrier=0, retired=0)
+        self._order = EvictionOrder(policy, cost)
+        self._room = AdapterRoom(n_grains=n_grains, grain_bytes=grain_bytes, order=self._order)
+        self._host = AdapterHostCache(capacity=host_bytes, max_loading=max_loading)
+        self.ledger, self.host_ledger = self._room.ledger, self._host.ledger
+        self.host_drops = self._host.drops
+        self._entries: dict[AdapterKey, AdapterEntry] = {}
+        self._evicted: dict[AdapterKey, None] = {}
+        self._draining: set[AdapterKey] = set()
+        self._now = 0.0
+
+    def want(self, key: AdapterKey, now: float) -> None:
+        """One more request waits for the adapter: once a request. Its load starts when there is room for it.
+
+        While somebody waits, what is dropped again is loaded again; only after `on_failed` it takes another `want`.
+        """
+        self._now = now
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = AdapterEntry()
+        entry.waiting += 1
+        if entry.state is None:
+            self._host.wish(key, self.n_bytes_of(key))
+            self._start_loads()
+        elif entry.state is Residency.HOST:
+            self._host.lease(key, now)
+        else:
+            self._rescore(key, entry)
+
+    def unwant(self, key: AdapterKey) -> None:
+        """One waiting request fewer: it started, or went away."""
+        entry = self._entries.get(key)
+        if entry is None or not entry.waiting:
+            raise ValueError(f"adapter {key.digest} is unwanted more often than wanted")
+        entry.waiting -= 1
+        self._rescore(key, entry)
+        if not entry.waiting:
+            self._host.unwish(key)
+            if entry.state is Residency.HOST:
+                entry.is_fresh = False
+                self._host.idle(key)
+        self._settle(key, entry)
+        self._start_loads()
+
+    def promote(self, key: AdapterKey, now: float) -> None:
+        """The barrier's adapter: it loads before all others, and the images of expired leases make room for it.
+
+        To be called in every step while it is the barrier, since leases expire as time goes by.
+        """
+        self._now = now
+        self._host.prefer(key)
+        self._start_loads()
+
+    def take_loads(self) -> list[AdapterKey]:
+        """The adapters to start loading now; each is told once."""
+        return self._host.take_loads()
+
+    def on_loaded(self, key: AdapterKey, n_grains: int, now: float) -> None:
+        """The image is in host memory; `take_dropped` says if it cannot stay there.
+
+        Raises:
+            AdapterUnavailable: the image is larger than the whole arena, or than all of the host cache.
+        """
+        self._now = now
+        entry = self._entries[key]
+        entry.state = None
+        n_bytes = n_grains * self.grain_bytes
+        too_large = n_bytes > self.ledger.capacity or n_bytes > self.host_ledger.capacity
+        if too_large or (entry.retired and not entry.waiting):
+            self._host.refuse(key)
+        else:
+            self._take_in(key, entry, n_grains)
+        self._settle(key, entry)
+        self._start_loads()
+        if too_large:
+            raise AdapterUnavailable(
+                f"the adapter takes {n_bytes} bytes, the arena holds {self.ledger.capacity} "
+                f"and the host cache {self.host_ledger.capacity}"
+            )
+
+    def on_failed(self, key: AdapterKey) -> None:
+        """The load failed; whoever waits must be told, the next `want` tries again."""
+        entry = self._entries[key]
+        entry.state = None
+        self._host.fail(key)
+        self._settle(key, entry)
+        self._start_loads()
+
+    def take_dropped(self) -> list[AdapterKey]:
+        """The adapters whose image must be freed now; each is told once."""
+        return self._host.take_dropped()
+
+    def place(self, key: AdapterKey, now: float) -> Placement | None:
+        """Find room for a loaded adapter, evicting and moving as needed; None when pins and the hold leave too little.
+
+        Nothing is evicted in vain. The image stays in host memory until `on_placed`.
+        """
+        self._now = now
+        entry = self._entries[key]
+        if entry.state is not Residency.HOST:
+            raise ValueError(f"adapter {key.digest} is {entry.state}, not in host memory")
+        if entry.n_grains > self._room.room_for(key):
+            return None
+        self._host.use(key)
+        placement, evicted = self._room.place(key, entry.n_grains)
+        entry.state = Residency.PLACING
+        self.loads["host"] += not entry.is_fresh
+        entry.is_fresh = False
+        self._host.stop_preferring(key)
+        self._on_evicted(evicted, "room")
+        self._start_loads()
+        return placement
+
+    def on_placed(self, key: AdapterKey) -> None:
+        """The bytes are in the arena."""
+        entry = self._entries[key]
+        entry.state = Residency.RESIDENT
+        self._host.idle(key)
+        self._order.touch(entry.usage)
+        if entry.pins:
+            self._room.use(key)
+        else:
+            self._let_go(key, entry)
+        self._start_loads()
+
+    def pin(self, key: AdapterKey, now: float) -> None:
+        """One more running request uses the adapter, which has its place in the arena and is not draining."""
+        self._now = now
+        entry = self._entries[key]
+        if not entry.in_arena or entry.draining:
+            raise ValueError(f"adapter {key.digest} is {self.state(key)}, nothing can start on it")
+        self._order.hit(entry.usage, now)
+        entry.pins += 1
+        if entry.pins == 1 and entry.state is Residency.RESIDENT:
+            self._room.use(key)
+
+    def unpin(self, key: AdapterKey) -> None:
+        """One running request fewer."""
+        entry = self._entries.get(key)
+        if entry is None or not entry.pins:
+            raise ValueError(f"adapter {key.digest} is unpinned more often than pinned")
+        entry.pins -= 1
+        self._order.touch(entry.usage)
+        if not entry.pins and entry.state is Residency.RESIDENT:
+            self._let_go(key, entry)
+            self._start_loads()
+
+    def take_evicted(self) -> list[AdapterKey]:
+        """The adapters that left the arena since the last call."""
+        evicted, self._evicted = self._evicted, {}
+        return list(evicted)
+
+    def drain(self, key: AdapterKey) -> None:
+        """Let nothing new start on an adapter in the arena, so that its room comes back."""
+        entry = self._entries[key]
+        if not entry.in_arena:
+            raise ValueError(f"adapter {key.digest} is {entry.state} and has no room to give back")
+        entry.draining = True
+        self._draining.add(key)
+
+    def undrain_all(self) -> None:
+        for key in self._draining:
+            self._entries[key].draining = False
+        self._draining.clear()
+
+    def is_draining(self, key: AdapterKey) -> bool:
+        return key in self._draining
+
+    def hold(self, key: AdapterKey, n_grains: int) -> None:
+        """Keep `n_grains` for `key`: what is free or idle at once, the rest as pins go. Replaces an earlier hold."""
+        self._on_evicted(self._room.start_hold(Hold(key, n_grains)), "barrier")
+
+    def release_hold(self) -> None:
+        """Give back what is held; `place` of the adapter it is for does so itself."""
+        self._room.release_hold()
+
+    def retire(self, key: AdapterKey) -> bool:
+        """Forget the adapter in both tiers as soon as nobody runs on it or waits for it; true when it is gone at once.
+
+        A load or copy under way ends first. The scheduler says what must not start any more.
+        """
+        entry = self._entries.get(key)
+        if entry:
+            entry.retired = True
+            self._settle(key, entry)
+            self._start_loads()
+        return key not in self._entries
+
+    def retired(self, key: AdapterKey) -> bool:
+        """Whether the adapter is on its way out; false again once it is gone."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.retired
+
+    def state(self, key: AdapterKey) -> Residency | None:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        return Residency.DRAINING if entry.draining else entry.state
+
+    def base(self, key: AdapterKey) -> int:
+        """Where the adapter's extent begins, in grains; it may move between two steps."""
+        return self._room.base(key)
+
+    def n_grains_of(self, key: AdapterKey) -> int:
+        """0 while no image of it was seen."""
+        entry = self._entries.get(key)
+        return entry.n_grains if entry else 0
+
+    def n_bytes_of(self, key: AdapterKey) -> int:
+        """0 while no image of it was seen."""
+        return self.n_grains_of(key) * self.grain_bytes
+
+    def n_bytes_missing(self, key: AdapterKey) -> int:
+        """What pinned adapters have to give back before `place` finds room."""
+        entry = self._entries[key]
+        missing = 0 if entry.in_arena else entry.n_grains - self._room.room_for(key)
+        return max(0, missing) * self.grain_bytes
+
+    def in_use_of(self, tenant: str) -> int:
+        """Bytes of the arena that a tenant's pinned adapters and those being placed take; what is held not counted."""
+        return self._room.in_use_of(tenant)
+
+    def snapshot(self) -> LedgerSnapshot:
+        return self._room.snapshot()
+
+    def host_snapshot(self) -> LedgerSnapshot:
+        return self.host_ledger.snapshot()
+
+    def overview(self) -> list[tuple[AdapterKey, str, int, int, int]]:
+        """(adapter, state in a word, bytes, running requests, waiting requests) of every known adapter."""
+        return [(key, e.word, self.n_bytes_of(key), e.pins, e.waiting) for key, e in self._entries.items()]
+
+    def audit(self) -> None:
+        """Raise `LedgerImbalance` unless both ledgers equal a recount and every adapter is where its state says."""
+        for ledger, recount in ((self.ledger, self.recount()), (self.host_ledger, self._host.recount())):
+            ledger.audit()
+            if {state: ledger[state] for state in MemoryState} != recount:
+                raise LedgerImbalance(f"{ledger.name}: a recount says {recount}")
+        for key, entry in self._entries.items():
+            is_right = entry.is_consistent(
+                in_room=key in self._room,
+                in_order=key in self._order,
+                in_host=key in self._host,
+                is_wished=self._host.is_wished(key),
+            )
+            if not is_right:
+                raise LedgerImbalance(f"adapter {key.digest} is not where its state says: {entry}")
+
+    def recount(self) -> dict[MemoryState, int]:
+        """Bytes of the arena by state, counted from what lies there."""
+        return self._room.recount()
+
+    def _start_loads(self) -> None:
+        while started := self._host.start_next(self._now):
+            key, dropped = started
+            self._entries[key].state = Residency.LOADING
+            self._on_images_dropped(dropped)
+
+    def _take_in(self, key: AdapterKey, entry: AdapterEntry, n_grains: int) -> None:
+        """Keep a loaded image if there is room; if not, whoever waits gets it loaded again when there is."""
+        entry.n_grains = n_grains
+        dropped = self._host.arrive(key, n_grains * self.grain_bytes, self._now)
+        self.loads["disk"] += 1
+        if dropped is not None:
+            entry.is_fresh = entry.waiting > 0
+            self._keep_image(key, entry)
+            self._on_images_dropped(dropped)
+        elif entry.waiting:
+            self._host.wish(key, self.n_bytes_of(key))
+
+    def _on_images_dropped(self, keys: list[AdapterKey]) -> None:
+        for key in keys:
+            entry = self._entries[key]
+            if entry.state is Residency.HOST:
+                self._lose(key, entry)
+            else:
+                self._rescore(key, entry)  # it costs more to bring back now
+
+    def _on_evicted(self, keys: list[AdapterKey], reason: str) -> None:
+        """The adapters left the arena; an image in host memory is as good as used just now."""
+        for key in keys:
+            entry = self._entries[key]
+            self._note_eviction(key, entry, reason)
+            if key in self._host:
+                self._keep_image(key, entry)
+            else:
+                self._lose(key, entry)
+
+    def _note_eviction(self, key: AdapterKey, entry: AdapterEntry, reason: str) -> None:
+        entry.draining = False
+        self._draining.discard(key)
+        self._evicted[key] = None
+        self.evictions[reason] += 1
+
+    def _keep_image(self, key: AdapterKey, entry: AdapterEntry) -> None:
+        entry.state = Residency.HOST
+        if entry.waiting:
+            self._host.lease(key, self._now)
+        else:
+            self._host.idle(key)
+
+    def _lose(self, key: AdapterKey, entry: AdapterEntry) -> None:
+        """The adapter is in neither tier any more."""
+        entry.state = None
+        if entry.waiting:
+            self._host.wish(key, self.n_bytes_of(key))
+        self._settle(key, entry)
+
+    def _let_go(self, key: AdapterKey, entry: AdapterEntry) -> None:
+        """The last pin went: the adapter may leave; if it is retired, or the room is held, it does."""
+        self._offer(key, entry)
+        self._settle(key, entry)
+        self._on_evicted(self._room.fill_hold(), "barrier")
+
+    def _rescore(self, key: AdapterKey, entry: AdapterEntry) -> None:
+        if key in self._order:
+            self._offer(key, entry)
+
+    def _offer(self, key: AdapterKey, entry: AdapterEntry) -> None:
+        score = self._order.score(
+            entry.usage,
+            waiting=entry.waiting,
+            n_grains=entry.n_grains,
+            n_bytes=entry.n_grains * self.grain_bytes,
+            from_host=key in self._host,
+            now=self._now,
+        )
+        self._room.idle(key, score)
+
+    def _settle(self, key: AdapterKey, entry: AdapterEntry) -> None:
+        """Forget the adapter if nobody needs it and it is in neither tier, or must leave both."""
+        if entry.is_needed:
+            return
+        if entry.retired:
+            if entry.state is Residency.RESIDENT:
+                self._room.leave(key)
+                self._note_eviction(key, entry, "retired")
+            if key in self._host:
+                self._host.drop(key, "retired")
+            entry.state = None
+        if entry.state is None:
+            del self._entries[key]
+            self._host.stop_preferring(key)
+            self._room.release_hold(key)
+            self._on_evicted(self._room.fill_hold(), "barrier")

@@ -1,0 +1,137 @@
+"""The rows of a step while it is planned: who computes how many tokens, and what that amounts to.
+
+Decides nothing; it keeps the token budget, groups rows by adapter, and writes them down.
+"""
+
+from __future__ import annotations
+
+from lorikeet_engine.cost import StepShape, lora_row_flops
+from lorikeet_engine.identity import AdapterKey
+from lorikeet_engine.memory.adapters.residency import AdapterResidency, Placement
+from lorikeet_engine.scheduling.events import Admitted
+from lorikeet_engine.scheduling.plan import BlockCopy, Phase, PlanRow, StepPlan
+from lorikeet_engine.scheduling.request import Request
+
+Group = list[tuple[Request, int, tuple[int, ...]]]  # request, tokens to compute, block table
+
+
+class Batch:
+    """Everything one step will do. A decode may be taken out again when its request is preempted."""
+
+    def __init__(self, step_id: int, budget: int) -> None:
+        self.step_id = step_id
+        self.budget = budget
+        self.placements: list[Placement] = []
+        self.swap_outs: list[BlockCopy] = []
+        self.swap_ins: list[BlockCopy] = []
+        self.copies: list[BlockCopy] = []
+        self.copying: list[Request] = []  # whose copies these are
+        self.admissions: list[Admitted] = []
+        self._decodes: dict[str, tuple[Request, int, tuple[int, ...]]] = {}
+        self._prefills: Group = []
+
+    def add_decode(self, request: Request, table: tuple[int, ...]) -> None:
+        self._decodes[request.request_id] = (request, 1, table)
+        self.budget -= 1
+
+    def remove_decode(self, request: Request) -> None:
+        if self._decodes.pop(request.request_id, None):
+            self.budget += 1
+
+    def add_prefill(self, request: Request, n_tokens: int, table: tuple[int, ...]) -> None:
+        self._prefills.append((request, n_tokens, table))
+        self.budget -= n_tokens
+
+    def close(self) -> None:
+        """What is left of the budget is too little for anybody."""
+        self.budget = 0
+
+    def note_copying(self, request: Request) -> None:
+        self.copying.append(request)
+
+    @property
+    def moves_bytes(self) -> bool:
+        """Whether the step does more than compute: its time then says little about computing."""
+        return bool(self.copying or self.placements)
+
+    def __bool__(self) -> bool:
+        return bool(self._decodes or self._prefills or self.copying)
+
+    def write(self, residency: AdapterResidency, *, adapter_price: float, itemsize: int) -> tuple[StepPlan, StepShape]:
+        """The plan, its rows ordered by (phase, adapter with the base model last, arrival), and what it amounts to.
+
+        An adapter's bytes are read once a step, so its rows share their price.
+        """
+        rows: list[PlanRow] = []
+        shape = StepShape()
+        decodes = _by_adapter(list(self._decodes.values()))
+        prefills = _by_adapter(self._prefills)
+        sizes = {key: residency.n_bytes_of(key) for key in {*decodes, *prefills} if key is not None}
+        for phase, groups in ((Phase.DECODE, decodes), (Phase.PREFILL, prefills)):
+            for key in sorted(key for key in groups if key is not None):
+                group = groups[key]
+                _write_group(rows, shape, phase, group, key, residency.base(key))
+                shape.lora_flops += lora_row_flops(sizes[key], itemsize=itemsize) * sum(n for _, n, _ in group)
+                sharers = len(decodes.get(key, ())) + len(prefills.get(key, ()))
+                _charge_adapter(group, adapter_price * sizes[key] / sharers)
+            if None in groups:
+                _write_group(rows, shape, phase, groups[None], None, -1)
+        shape.lora_bytes = sum(sizes.values())
+        plan = StepPlan(
+            self.step_id,
+            tuple(rows),
+            tuple(self.placements),
+            tuple(self.swap_outs),
+            tuple(self.swap_ins),
+            tuple(self.copies),
+        )
+        return plan, shape
+
+
+def _by_adapter(chunks: Group) -> dict[AdapterKey | None, Group]:
+    groups: dict[AdapterKey | None, Group] = {}
+    for chunk in chunks:
+        key = chunk[0].adapter
+        group = groups.get(key)
+        if group is None:
+            groups[key] = [chunk]
+        else:
+            group.append(chunk)
+    return groups
+
+
+def _write_group(
+    rows: list[PlanRow], shape: StepShape, phase: Phase, group: Group, adapter: AdapterKey | None, extent: int
+) -> None:
+    if phase is Phase.DECODE:
+        context = 0
+        for request, _, table in group:
+            tokens, start = request.tokens, request.n_computed
+            n_output = len(tokens) - request.n_prompt
+            rows.append(
+                PlanRow(
+                    request.request_id, phase, (tokens[-1],), start, table, adapter, extent, True, request.sampling,
+                    n_output,
+                )
+            )  # fmt: skip
+            context += start + 1
+        shape.n_decode += len(group)
+        shape.n_sampled += len(group)
+        shape.decode_context += context
+        return
+    for request, n_tokens, table in group:
+        start, stop, n_known = request.n_computed, request.n_computed + n_tokens, len(request.tokens)
+        samples = stop == n_known
+        token_ids = tuple(request.tokens[start:stop])
+        n_output = n_known - request.n_prompt
+        rows.append(
+            PlanRow(
+                request.request_id, phase, token_ids, start, table, adapter, extent, samples, request.sampling, n_output
+            )
+        )
+        shape.add_prefill(n_tokens, start, samples=samples)
+
+
+def _charge_adapter(group: Group, virtual_tokens: float) -> None:
+    for request, _, _ in group:
+        request.account.charge(virtual_tokens)

@@ -1,0 +1,1 @@
+"""Those who are not running: who may join the queue, and whose turn it is."""

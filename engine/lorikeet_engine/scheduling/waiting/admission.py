@@ -1,0 +1,246 @@
+"""Whether a request may join the queue: bounds first, then a prediction of when it would get its first token.
+
+Better refused at once, with a time to come back, than answered too late. Whoever sends more than its share is told so
+(429); when nobody's share is at fault the engine says that it is full (503).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lorikeet_engine.cost import StepShape
+from lorikeet_engine.errors import Overloaded, TenantLimited
+from lorikeet_engine.memory.adapters.residency import AdapterResidency, Residency
+from lorikeet_engine.memory.kv.manager import KvManager
+from lorikeet_engine.scheduling.counters import SchedulerCounters
+from lorikeet_engine.scheduling.limits import SchedulerLimits
+from lorikeet_engine.scheduling.request import NEVER, Request
+from lorikeet_engine.scheduling.waiting.fairness import FairQueue, TenantAccount
+from lorikeet_engine.step_time import StepTimeModel
+
+RATE_MEMORY_S = 5.0  # time constant of the measured rates
+# A tenant that was refused is heard again below this part of the limit. One limit alone would oscillate, since what is
+# refused shortens the queue only a step later (Mooncake, arXiv 2407.00079).
+CALM = 0.85
+LATE_ONES = 0.01  # the part of the admitted that may come later than the margin allows for
+MARGIN_FIRST, MARGIN_LEAST, MARGIN_MOST = 0.4, 0.2, 0.8  # of the deadline
+MARGIN_STEP = 0.02  # of the deadline, for one request that came too late
+AT_RISK = 0.25  # of the deadline: smaller predictions that came true say nothing about the others
+SLOWEST_PACE = 0.1  # of the fair share: a tenant may stand still for a moment without being lost for ever
+RETRY_MIN_S, RETRY_MAX_S, JITTER = 1.0, 60.0, 0.2
+IN_ARENA = (Residency.PLACING, Residency.RESIDENT, Residency.DRAINING)
+GOLDEN = 0.6180339887498949  # its multiples spread evenly over [0, 1): jitter without randomness
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Seconds to the first token, and what most of them are spent on (one of `errors.REFUSAL_REASONS`)."""
+
+    seconds: float
+    reason: str
+
+
+class Rates:
+    """What the engine achieved lately: prompt tokens a second, KV blocks released a second, waits for adapters.
+
+    `prompt_tokens_s` is what it can do, `used_tokens_s` what was asked of it. The first is measured only while requests
+    wait, when the two are the same; otherwise it goes back to what the step-time model says.
+    """
+
+    def __init__(self, timing: StepTimeModel, *, budget: int) -> None:
+        self._timing = timing
+        self._budget = budget
+        self._shape = StepShape()
+        self.prompt_tokens_s = budget / self.step_s(budget)
+        self.used_tokens_s = 0.0
+        self.blocks_s = 0.0
+        self.adapter_wait_s = 0.0
+
+    def step_s(self, n_prefill: int) -> float:
+        """Seconds of a step with that many prompt tokens beside the decodes of the last one."""
+        shape = self._shape
+        beside = StepShape(
+            n_decode=shape.n_decode,
+            decode_context=shape.decode_context,
+            n_prefill=n_prefill,
+            prefill_pairs=n_prefill * n_prefill // 2,
+            n_sampled=shape.n_decode,
+            lora_bytes=shape.lora_bytes,
+        )
+        return max(self._timing.predict(beside), 1e-6)
+
+    def prefill_s(self, n_tokens: int) -> float:
+        """Seconds to compute a prompt beside the decodes of the last step, once it is its turn."""
+        chunk = max(1, self._budget - self._shape.n_decode)
+        whole, rest = divmod(n_tokens, chunk)
+        return whole * self.step_s(chunk) + (self.step_s(rest) if rest else 0.0)
+
+    def observe(self, shape: StepShape, seconds: float, *, is_backlogged: bool, n_released: int) -> None:
+        self._shape = shape
+        share = 1.0 - math.exp(-seconds / RATE_MEMORY_S)
+        if seconds <= 0.0:
+            return
+        if is_backlogged:
+            rate = shape.n_prefill / seconds
+        else:
+            chunk = max(1, self._budget - shape.n_decode)
+            rate = chunk / self.step_s(chunk)
+        self.prompt_tokens_s += share * (rate - self.prompt_tokens_s)
+        self.used_tokens_s += share * (shape.n_prefill / seconds - self.used_tokens_s)
+        self.blocks_s += share * (n_released / seconds - self.blocks_s)
+
+    def observe_adapter_wait(self, seconds: float) -> None:
+        self.adapter_wait_s += 0.1 * (seconds - self.adapter_wait_s)
+
+
+class Margin:
+    """How much later than predicted all but one in a hundred come: so much has to be left before the deadline.
+
+    The quantile is tracked without keeping samples: each one that came later pushes it up, the others let it sink.
+    """
+
+    def __init__(self, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
+        self.seconds = MARGIN_FIRST * deadline_s
+
+    def observe(self, *, predicted_s: float, actual_s: float) -> None:
+        deadline = self._deadline_s
+        if deadline == NEVER:
+            return
+        is_late = actual_s - predicted_s > self.seconds
+        if predicted_s < AT_RISK * deadline and not is_late:
+            return
+        self.seconds += MARGIN_STEP * deadline * ((1.0 - LATE_ONES) if is_late else -LATE_ONES)
+        self.seconds = min(max(self.seconds, MARGIN_LEAST * deadline), MARGIN_MOST * deadline)
+
+
+class AdmissionGate:
+    """Says yes, or raises."""
+
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        *,
+        queue: FairQueue,
+        kv: KvManager,
+        residency: AdapterResidency,
+        rates: Rates,
+        counters: SchedulerCounters,
+    ) -> None:
+        self._limits = limits
+        self._queue = queue
+        self._kv = kv
+        self._residency = residency
+        self._rates = rates
+        self._counters = counters
+        self.margin = Margin(limits.ttft_deadline_s)
+
+    def check_deadline(
+        self, requests: Sequence[Request], account: TenantAccount, now: float, *, started_tokens: int
+    ) -> None:
+        """Raise unless all of one submit would be in time; sets their predicted time to the first token.
+
+        Args:
+            requests: with equal prompts; only the first computes its prompt, the others fork from it.
+            started_tokens: prompt tokens that running requests have still to compute.
+
+        Raises:
+            TenantLimited: the tenant's own work would make this late.
+            Overloaded: everybody's work, the adapter or the KV pool would make this late.
+        """
+        prediction = self.predict(requests[0], account, now, started_tokens=started_tokens)
+        for request in requests:
+            request.predicted_ttft_s = prediction.seconds
+        if self._limits.ttft_deadline_s == NEVER:
+            return
+        limit = self._limits.ttft_deadline_s - self.margin.seconds
+        if prediction.seconds <= limit * (CALM if account.is_shedding else 1.0):
+            account.is_shedding = False
+            return
+        account.is_shedding = True
+        late_s = prediction.seconds - limit * CALM
+        reason = prediction.reason
+        if reason == "ttft_engine" and self._is_greedy(account):
+            reason = "ttft_tenant"
+        self._refuse(reason, f"the first token is expected in {prediction.seconds:.1f} s", late_s)
+
+    def predict(self, request: Request, account: TenantAccount, now: float, *, started_tokens: int) -> Prediction:
+        """Time to the first token if the request joined now (engine-design 3.5)."""
+        n_own = request.n_expected
+        queue_s = self._own_queue_s(account, n_own, now)
+        if not account.waiting:
+            ahead = self._queue.waiting_tokens + started_tokens + n_own
+            queue_s = min(queue_s, ahead / max(self._rates.prompt_tokens_s, 1e-9))
+        wait, reason = max(
+            (queue_s, "ttft_engine"), (self._adapter_wait(request), "ttft_adapter"), (self._kv_wait(n_own), "ttft_kv")
+        )
+        return Prediction(wait + self._rates.prefill_s(n_own), reason)
+
+    def _own_queue_s(self, account: TenantAccount, n_tokens: int, now: float) -> float:
+        """Seconds until the tenant's own queue and `n_tokens` more are computed.
+
+        A tenant whose requests wait goes on at the pace it has had: that tells best what the others leave to it. As
+        long as that is not known it is its share of everything; or what the others do not use, if none of them waits.
+        """
+        account.take_pace(now)
+        everything = max(self._rates.prompt_tokens_s, 1e-9)
+        share = everything * account.weight / self._queue.active_weight(account)
+        if account.waiting and account.pace:
+            pace = max(account.pace, SLOWEST_PACE * share)
+        elif self._queue.waiting_tokens > account.waiting_tokens:
+            pace = share
+        else:
+            pace = max(share, everything - self._rates.used_tokens_s)
+        return (account.waiting_tokens + n_tokens) / pace
+
+    def _is_greedy(self, account: TenantAccount) -> bool:
+        """Whether the tenant fills more than its share of the queue."""
+        others = self._queue.waiting_tokens - account.waiting_tokens
+        weight_of_others = self._queue.active_weight(account) - account.weight
+        return not weight_of_others or account.waiting_tokens / account.weight > others / weight_of_others
+
+    def queue_s(self) -> float:
+        """Seconds until everything that waits now has been computed."""
+        return self._queue.waiting_tokens / max(self._rates.prompt_tokens_s, 1e-9)
+
+    def check_bounds(self, n_requests: int, n_tokens: int, account: TenantAccount) -> None:
+        """Raise unless so many requests, with `n_tokens` prompt tokens between them, have room in the queue.
+
+        Raises:
+            TenantLimited: the tenant's share of the queue is full.
+            Overloaded: the queue is full.
+        """
+        limits, queue = self._limits, self._queue
+        share = limits.tenant_queue_share
+        if len(account.waiting) + n_requests > max(1, share * limits.max_queued_requests) or (
+            account.waiting and account.waiting_tokens + n_tokens > share * limits.max_queued_tokens
+        ):
+            self._refuse("tenant_queue", f"{len(account.waiting)} of its requests wait already")
+        if queue.n_waiting + n_requests > limits.max_queued_requests:
+            self._refuse("engine_queue", f"{queue.n_waiting} requests wait")
+        if queue.n_waiting and queue.waiting_tokens + n_tokens > limits.max_queued_tokens:
+            self._refuse("engine_tokens", f"{queue.waiting_tokens} prompt tokens wait")
+
+    def _adapter_wait(self, request: Request) -> float:
+        if request.adapter is None or self._residency.state(request.adapter) in IN_ARENA:
+            return 0.0
+        return self._rates.adapter_wait_s
+
+    def _kv_wait(self, n_tokens: int) -> float:
+        missing = self._kv.blocks_for(n_tokens + 1) - self._kv.n_available
+        if missing <= 0 or not self._rates.blocks_s:
+            return 0.0
+        return missing / self._rates.blocks_s
+
+    def _refuse(self, reason: str, detail: str, late_s: float | None = None) -> None:
+        self._counters.refusals[reason] += 1
+        if late_s is None:
+            late_s = self.queue_s()
+        jitter = 1.0 + JITTER * (2.0 * (self._counters.refusals[reason] * GOLDEN % 1.0) - 1.0)
+        retry_after_s = min(max(late_s, RETRY_MIN_S), RETRY_MAX_S) * jitter
+        if reason in ("tenant_queue", "ttft_tenant"):
+            raise TenantLimited(f"your own limit: {detail}", retry_after_s=retry_after_s, reason=reason)
+        cause = "the adapter is loading" if reason == "ttft_adapter" else "the engine is full"
+        raise Overloaded(f"{cause}: {detail}", retry_after_s=retry_after_s, reason=reason)
