@@ -24,6 +24,7 @@ def measure(loop: EngineLoop, *, now: float, uptime_s: float) -> EngineStats:
         waiting=scheduler.n_waiting,
         swapped=scheduler.n_swapped,
         seats=scheduler.seats,
+        max_seats=scheduler.max_seats,
         tenants=[
             TenantLoad(
                 tenant=load.tenant,

@@ -191,7 +191,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's figures at one moment; totals count from its start.
 
     Attributes:
-        seats: how many requests may run now; pressure on the KV pool lowers it below `max_num_seqs`.
+        seats: how many requests may run now; pressure on the KV pool lowers it below `max_seats`.
         swapped: preempted requests whose KV blocks lie in host memory.
         tokens_per_second: sampled tokens over the last 10 s.
         refusals: requests not taken, by reason; `expired`: taken, but too late for their first token.
@@ -203,6 +203,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     swapped: int
     seats: int
+    max_seats: int
     tenants: list[TenantLoad]
     prompt_tokens_total: int
     generated_tokens_total: int

@@ -56,6 +56,7 @@ def engine_stats(**changes: Any) -> EngineStats:
         waiting=1,
         swapped=3,
         seats=28,
+        max_seats=32,
         tenants=[
             TenantLoad(tenant="anna", waiting=1, running=2, service=900.0, weight=3.0),
             TenantLoad(tenant="ben", waiting=0, running=0, service=840.0, weight=1.0),

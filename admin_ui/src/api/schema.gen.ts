@@ -311,6 +311,12 @@ export interface components {
              */
             seats: number;
             /**
+             * Max Seats
+             * @description how many may run without memory pressure
+             * @default 0
+             */
+            max_seats: number;
+            /**
              * Tokens Per Second
              * @default 0
              */

@@ -52,7 +52,7 @@ export function queue(tenant: string, fields: Partial<TenantQueue> = {}): Tenant
 
 /** What the API answers while no engine does. */
 export function engineless(state: "starting" | "unavailable"): Overview {
-  const nothing = { running: 0, waiting: 0, swapped: 0, seats: 0, tokens_per_second: 0, steps_total: 0 };
+  const nothing = { running: 0, waiting: 0, swapped: 0, seats: 0, max_seats: 0, tokens_per_second: 0, steps_total: 0 };
   return overview({
     ...nothing,
     state,
@@ -87,6 +87,7 @@ export function overview(engine: Partial<Overview["engine"]> = {}): Overview {
       waiting: 2,
       swapped: 1,
       seats: 24,
+      max_seats: 32,
       tokens_per_second: 123.4,
       prompt_tokens_total: 1200,
       generated_tokens_total: 34_567,

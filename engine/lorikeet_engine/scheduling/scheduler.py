@@ -124,6 +124,10 @@ class Scheduler:
         """How many requests may run at once now: `max_num_seqs`, or fewer after preemptions."""
         return self._seats.seats
 
+    @property
+    def max_seats(self) -> int:
+        return self._limits.max_num_seqs
+
     def tenants(self) -> list[TenantLoad]:
         return self._queue.loads()
 

@@ -54,6 +54,7 @@ def engine_overview(info: EngineInfo, stats: EngineStats, names: Names) -> Engin
         waiting=stats.waiting,
         swapped=stats.swapped,
         seats=stats.seats,
+        max_seats=stats.max_seats,
         tokens_per_second=stats.tokens_per_second,
         prompt_tokens_total=stats.prompt_tokens_total,
         generated_tokens_total=stats.generated_tokens_total,

@@ -126,6 +126,7 @@ class EngineOverview(BaseModel):
     waiting: int = 0
     swapped: int = 0
     seats: int = Field(default=0, description="how many requests may run now; memory pressure lowers it")
+    max_seats: int = Field(default=0, description="how many may run without memory pressure")
     tokens_per_second: float = 0.0
     prompt_tokens_total: int = 0
     generated_tokens_total: int = 0

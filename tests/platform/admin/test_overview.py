@@ -53,7 +53,7 @@ def test_the_overview_counts_what_the_platform_has(
 def test_the_engines_plain_figures_are_shown(owner: TestClient) -> None:
     engine = shown(owner)
     assert (engine["state"], engine["running"], engine["waiting"], engine["tokens_per_second"]) == ("ready", 2, 1, 3.5)
-    assert (engine["swapped"], engine["seats"]) == (3, 28)
+    assert (engine["swapped"], engine["seats"], engine["max_seats"]) == (3, 28, 32)
     assert engine["preemptions"] == {
         "swap": 2,
         "recompute": 1,

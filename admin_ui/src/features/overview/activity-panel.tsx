@@ -63,6 +63,7 @@ function Requests({ engine }: { engine: Engine }) {
       />
       <Text fz="xs" c="dimmed" component="div" data-testid="seats">
         {grouped(engine.running)} of {grouped(engine.seats)} <Term help={HELP.seats}>seats</Term> taken
+        {engine.seats < engine.max_seats && `, ${grouped(engine.max_seats - engine.seats)} closed for want of memory`}
       </Text>
     </Stack>
   );

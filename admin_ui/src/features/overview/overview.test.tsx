@@ -32,7 +32,7 @@ describe("the overview", () => {
     expect(screen.getByTestId("running")).toHaveTextContent("7");
     expect(screen.getByTestId("waiting")).toHaveTextContent("2");
     expect(screen.getByTestId("swapped")).toHaveTextContent("1");
-    expect(screen.getByTestId("seats")).toHaveTextContent("7 of 24 seats taken");
+    expect(screen.getByTestId("seats")).toHaveTextContent("7 of 24 seats taken, 8 closed for want of memory");
     expect(screen.getByTestId("tokens-per-second")).toHaveTextContent("123");
     expect(screen.getByTestId("totals")).toHaveTextContent("34,567");
     expect(screen.getByTestId("model-line")).toHaveTextContent("2,048 tokens of context · up 1 h 2 min");
