@@ -22,8 +22,8 @@ class SchedulerLimits:
             it further is admitted before it.
         aging_s: a request that waited so long, for whatever reason, becomes the barrier too. Not below the deadline,
             or the oldest requests of a tenant that sends too much would go before everybody else's.
-        locality_quantum: virtual tokens that a tenant may be ahead of the least served and still go first, when its
-            adapter is in the batch already; 0 = never.
+        locality_quantum: virtual tokens of work that may go before the least served tenant's because its adapters are
+            in the batch already; 0 = none.
     """
 
     max_model_len: int

@@ -150,8 +150,9 @@ class FairQueue:
         """Requests to try, in order; the caller removes those it admits before it asks for the next.
 
         Least served tenant first, each with up to `lookahead` of its oldest requests (None: with all of them). Before
-        that, as the locality quantum allows (DLPM, arXiv 2501.14312): heads whose adapter is in the batch already, of
-        tenants at most a quantum ahead of the least served. They cost no further adapter read.
+        that, as the locality quantum allows (DLPM, arXiv 2501.14312): heads whose adapter is in the batch already, which
+        cost no further adapter read. The backlogged tenants share the quantum between them, so that the least served
+        waits for one quantum of others' work at most, however many there are.
         """
         backlog = [(account.service, account.serial, account) for account in self._accounts.values() if account.waiting]
         if not backlog:
@@ -171,7 +172,7 @@ class FairQueue:
     def _local_heads(
         self, backlog: list[tuple[float, int, TenantAccount]], is_local: Callable[[Request], bool]
     ) -> Iterator[Request]:
-        limit = backlog[0][0] + self._quantum
+        limit = backlog[0][0] + self._quantum / len(backlog)
         for _, _, account in list(backlog):
             while account.waiting and account.service <= limit:
                 head = next(iter(account.waiting.values()))
