@@ -20,13 +20,10 @@ from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.model_spec import ModelSpec, load_model_spec
 from lorikeet_engine.models.weights import Weights, load_weights
 from lorikeet_engine.ops.cpu import CpuOps
-from lorikeet_engine.scheduling.limits import SchedulerLimits
-from lorikeet_engine.scheduling.request import NEVER
+from lorikeet_engine.scheduling.limits import limits_of
 from lorikeet_engine.scheduling.scheduler import Scheduler
 
 PROFILE_OF_DEVICE = {"cpu": "cpu2.json"}  # where the step-time model starts; it learns the rest from measured steps
-BARRIER_AFTER_S = 3.0
-AGING_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,39 +100,17 @@ def build_engine(config: EngineConfig, model: LoadedModel | None = None) -> Engi
     )
     name = str(dtype).removeprefix("torch.")
     cost = ModelCost.of(spec, itemsize=dtype.itemsize)
-    limits = scheduler_limits(config, spec, max_model_len=budget.max_model_len, cache_root=(model.digest, name))
+    limits = limits_of(
+        config,
+        max_model_len=budget.max_model_len,
+        eos_token_ids=frozenset(spec.eos_token_ids),
+        vocab=spec.vocab,
+        cache_root=(model.digest, name),
+    )
     profile = load_profile(DEVICES / PROFILE_OF_DEVICE[config.device])
     scheduler = Scheduler(limits, kv, residency, cost=cost, profile=profile, itemsize=dtype.itemsize)
     loop = EngineLoop(scheduler=scheduler, kv=kv, residency=residency, loader=loader, runner=runner, cost=cost)
     return Engine(loop, runner, loader, spec, budget, name, model.digest)
-
-
-def scheduler_limits(
-    config: EngineConfig, spec: ModelSpec, *, max_model_len: int, cache_root: tuple[str, str]
-) -> SchedulerLimits:
-    """The knobs that deciding needs; a deadline of 0 is none."""
-    deadline_s = config.ttft_deadline or NEVER
-    return SchedulerLimits(
-        max_model_len=max_model_len,
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
-        max_adapters_per_step=config.max_adapters_per_step,
-        max_queued_requests=config.max_queued_requests,
-        max_queued_tokens=config.max_queued_tokens,
-        eos_token_ids=frozenset(spec.eos_token_ids),
-        vocab=spec.vocab,
-        cache_root=cache_root,
-        enable_chunked_prefill=config.enable_chunked_prefill,
-        preemption=config.preemption,
-        ttft_deadline_s=deadline_s,
-        tenant_queue_share=config.tenant_queue_share,
-        tenant_seat_share=config.tenant_seat_share,
-        tenant_kv_share=config.tenant_kv_share,
-        tenant_arena_share=config.tenant_arena_share,
-        barrier_after_s=min(BARRIER_AFTER_S, deadline_s / 2),
-        aging_s=max(deadline_s, AGING_S) if deadline_s < NEVER else AGING_S,
-        locality_quantum=config.max_num_batched_tokens,
-    )
 
 
 def digest_of_model(model_dir: Path) -> str:

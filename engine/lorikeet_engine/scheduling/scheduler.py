@@ -258,14 +258,13 @@ class Scheduler:
         self._observe(result.seconds)
         return events
 
-    def fail(self, plan: StepPlan) -> list[Event]:
-        """The step failed: end all the requests it touched; others may have been admitted without a row yet."""
+    def fail(self, plan: StepPlan) -> list[RequestFailure]:
+        """The step failed: end all the requests it touched; whoever it admitted is among them."""
         error = EngineFailure("the engine failed to compute this request")
         touched = [row.request_id for row in plan.rows] + [request.request_id for request in self._planned.copying]
         if self._planned.copying:
             self._kv.finish_copies()
-        failed = [name for name in dict.fromkeys(touched) if self.abort(name)]
-        return [*self._planned.admissions, *(RequestFailure(name, error) for name in failed)]
+        return [RequestFailure(name, error) for name in dict.fromkeys(touched) if self.abort(name)]
 
     def _plan_decodes(self, batch: Batch, now: float) -> bool:
         """Every running request that decodes, oldest first; the answer is whether somebody had to give way."""
@@ -326,10 +325,10 @@ class Scheduler:
         for request in self._running:
             if batch.budget <= 0:
                 return
-            if not request.decodes and not self._add_chunk(request, batch) and not self._limits.enable_chunked_prefill:
-                batch.close()  # what has to fit whole would wait for ever if others took what is left
+            if not request.decodes:
+                self._add_chunk(request, batch)
 
-    def _add_chunk(self, request: Request, batch: Batch) -> bool:
+    def _add_chunk(self, request: Request, batch: Batch) -> None:
         """Plan as much of the request's prompt as the budget allows, whole blocks but for the last chunk."""
         start, n_left = request.n_computed, request.n_left_to_compute
         n_tokens = min(n_left, batch.budget)
@@ -337,7 +336,7 @@ class Scheduler:
             block_size = self._kv.block_size
             n_tokens = (start + n_tokens) // block_size * block_size - start
             if n_tokens <= 0 or not self._limits.enable_chunked_prefill:
-                return False
+                return
         stop = start + n_tokens
         table = self._kv.grow(request.request_id, stop)
         assert table is not None, "an admitted request was promised blocks for its whole prompt"
@@ -348,7 +347,6 @@ class Scheduler:
             request.account.charge(self._prices.input * max(0, n_new))
             request.n_charged = stop
         batch.add_prefill(request, n_tokens, table)
-        return True
 
     # -- the ends ------------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,7 @@ from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
 from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.model_spec import ModelSpec
-from lorikeet_engine.scheduling.limits import SchedulerLimits
-from lorikeet_engine.scheduling.request import NEVER
+from lorikeet_engine.scheduling.limits import limits_of
 from lorikeet_engine.scheduling.scheduler import Scheduler
 from lorikeet_engine.simulation.report.recorder import Recorder
 from lorikeet_engine.simulation.roofline_runner import RooflineRunner
@@ -23,7 +22,6 @@ from lorikeet_engine.simulation.workload.strict_records import DescriptionError
 from lorikeet_engine.simulation.workload.tenant_traffic import TenantTraffic
 from lorikeet_engine.simulation.world import World
 
-BARRIER_AFTER_S, AGING_S = 3.0, 30.0  # as `lorikeet_engine.build` sets them
 ACTIVATION_BYTES_PER_TOKEN = 8  # of hidden and intermediate width, over the tensors that live at once
 
 
@@ -65,7 +63,15 @@ def build_world(workload: Workload) -> World:
         place_seconds_per_byte=1 / profile.host_bandwidth,
         load_seconds_per_byte=1 / profile.disk_bandwidth,
     )
-    scheduler = Scheduler(_limits(knobs, spec), kv, residency, cost=cost, profile=profile, itemsize=ITEMSIZE)
+    limits = limits_of(
+        knobs,
+        max_model_len=knobs.max_model_len,
+        eos_token_ids=frozenset({N_WORDS}),
+        vocab=spec.vocab,
+        cache_root=(spec.architecture, "simulated"),
+        is_local_first=knobs.adapter_affinity,
+    )
+    scheduler = Scheduler(limits, kv, residency, cost=cost, profile=profile, itemsize=ITEMSIZE)
     loop = EngineLoop(scheduler=scheduler, kv=kv, residency=residency, loader=disk, runner=runner, cost=cost)
     return World(
         loop=loop,
@@ -100,28 +106,3 @@ def kv_bytes(knobs: EngineKnobs, spec: ModelSpec, cost: ModelCost, profile: Devi
     if left < kv_block_bytes(spec, block_size=knobs.block_size, itemsize=ITEMSIZE):
         raise DescriptionError(f"weights and arena leave no memory of {profile.name} for a KV pool")
     return left
-
-
-def _limits(knobs: EngineKnobs, spec: ModelSpec) -> SchedulerLimits:
-    deadline_s = knobs.ttft_deadline or NEVER
-    return SchedulerLimits(
-        max_model_len=knobs.max_model_len,
-        max_num_seqs=knobs.max_num_seqs,
-        max_num_batched_tokens=knobs.max_num_batched_tokens,
-        max_adapters_per_step=knobs.max_adapters_per_step,
-        max_queued_requests=knobs.max_queued_requests,
-        max_queued_tokens=knobs.max_queued_tokens,
-        eos_token_ids=frozenset({N_WORDS}),
-        vocab=spec.vocab,
-        cache_root=(spec.architecture, "simulated"),
-        enable_chunked_prefill=knobs.enable_chunked_prefill,
-        preemption=knobs.preemption,
-        ttft_deadline_s=deadline_s,
-        tenant_queue_share=knobs.tenant_queue_share,
-        tenant_seat_share=knobs.tenant_seat_share,
-        tenant_kv_share=knobs.tenant_kv_share,
-        tenant_arena_share=knobs.tenant_arena_share,
-        barrier_after_s=min(BARRIER_AFTER_S, deadline_s / 2),
-        aging_s=max(deadline_s, AGING_S) if deadline_s < NEVER else AGING_S,
-        locality_quantum=float(knobs.max_num_batched_tokens) if knobs.adapter_affinity else 0.0,
-    )

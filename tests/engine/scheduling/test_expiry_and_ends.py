@@ -173,16 +173,15 @@ def test_a_step_that_fails_while_it_swaps_in_gives_back_blocks_and_slots() -> No
     engine.assert_all_is_released()
 
 
-def test_who_was_admitted_by_a_failed_step_without_a_row_is_told_so_and_goes_on() -> None:
-    """Three tokens of the budget are left for it, and its prompt's first chunk is a block."""
+def test_nobody_is_admitted_without_a_first_chunk_in_the_same_step() -> None:
+    """Three tokens of the budget are left for the second, and its prompt's first chunk is a block."""
     engine = stepped_engine(max_num_batched_tokens=11)
-    engine.submit(request("first", n_prompt=8), request("second", n_prompt=9))
-    engine.engine.runner.fail_next = True
+    engine.submit(request("first", n_prompt=8), request("second", n_prompt=9), request("short", n_prompt=2))
     engine.step()
-    assert set(engine.errors) == {"first"}
+    assert set(engine.admitted) == {"first"}
+    engine.step()
     assert set(engine.admitted) == {"first", "second"}
     engine.drain()
-    assert len(engine.tokens["second"]) == 4
 
 
 def test_a_row_without_finite_logits_fails_alone() -> None:

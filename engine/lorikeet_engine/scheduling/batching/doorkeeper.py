@@ -25,7 +25,7 @@ class Doorkeeper:
     """Holds the barrier, and nothing else of its own.
 
     Args:
-        plan_first_chunk: puts the first tokens of a started request into the batch; false when nothing of it fits.
+        plan_first_chunk: puts the first tokens of a started request into the batch.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Doorkeeper:
         adapters: AdapterGate,
         seats: SeatControl,
         starter: Starter,
-        plan_first_chunk: Callable[[Request, Batch], bool],
+        plan_first_chunk: Callable[[Request, Batch], None],
     ) -> None:
         self._kv = kv
         self._room = room
@@ -103,8 +103,9 @@ class Doorkeeper:
         outcome = self._starter.start(request, batch, now)
         if outcome is Outcome.STARTED:
             self.forget(request)
-            if not self._plan_first_chunk(request, batch):
-                batch.close()
+            self._plan_first_chunk(request, batch)
+        elif outcome is Outcome.NO_BUDGET:
+            batch.close()  # or shorter ones would pass it in every step
         elif outcome is Outcome.OWN_LIMIT:
             self._room.note_own_limit(request)
         elif outcome is not Outcome.DEFERRED:

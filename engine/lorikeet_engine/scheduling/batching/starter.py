@@ -34,6 +34,7 @@ class Outcome(Enum):
     NO_KV = auto()
     NO_ADAPTER = auto()
     OWN_LIMIT = auto()  # its tenant's share is used up
+    NO_BUDGET = auto()  # what is left of the step is too little for it to begin
     DEFERRED = auto()  # another request is computing its prefix right now
 
 
@@ -59,6 +60,7 @@ class Starter:
         self._prices = prices
         self._rates = rates
         self._counters = counters
+        self._chunks = limits.enable_chunked_prefill
         self._watermark = max(1, int(WATERMARK * kv.n_usable))
         self._max_seats = max(1, int(limits.tenant_seat_share * limits.max_num_seqs))
         self._kv_share_bytes = share_of(kv.ledger.capacity, limits.tenant_kv_share)
@@ -80,6 +82,8 @@ class Starter:
             hit = kv.lookup(request.chain, len(request.tokens))
             if self._shall_wait_for_another(request, hit):
                 return Outcome.DEFERRED
+            if not self._can_begin(len(request.tokens) - len(hit.blocks) * kv.block_size, batch):
+                return Outcome.NO_BUDGET
             n_needed = kv.n_needed(n_tokens, hit)
         if kv.ledger.in_use_of(request.tenant) + n_needed * kv.block_bytes > self._kv_share_bytes:
             return Outcome.OWN_LIMIT
@@ -98,6 +102,10 @@ class Starter:
             self._return_from_host(request, n_tokens, batch)
         self._enter(request, batch, now)
         return Outcome.STARTED
+
+    def _can_begin(self, n_left: int, batch: Batch) -> bool:
+        """Whether the step has budget for a first chunk; a request without one would hold memory for nothing."""
+        return n_left <= batch.budget or (self._chunks and batch.budget >= self._kv.block_size)
 
     def _shall_wait_for_another(self, request: Request, hit: PrefixHit) -> bool:
         """Whether a running request is computing the first block that is missing: in some steps it will be there."""

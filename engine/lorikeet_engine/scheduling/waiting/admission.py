@@ -169,25 +169,35 @@ class AdmissionGate:
     def predict(self, request: Request, account: TenantAccount, now: float, *, started_tokens: int) -> Prediction:
         """Time to the first token if the request joined now (engine-design 3.5)."""
         n_own = request.n_expected
-        queue_s = self._own_queue_s(account, n_own, now)
-        if not account.waiting:
-            ahead = self._queue.waiting_tokens + started_tokens + n_own
-            queue_s = min(queue_s, ahead / max(self._rates.prompt_tokens_s, 1e-9))
+        if account.waiting:
+            queue_s = self._behind_own_s(account, n_own, now)
+        else:
+            queue_s = self._first_of_tenant_s(account, n_own + started_tokens)
         wait, reason = max(
             (queue_s, "ttft_engine"), (self._adapter_wait(request), "ttft_adapter"), (self._kv_wait(n_own), "ttft_kv")
         )
         return Prediction(wait + self._rates.prefill_s(n_own), reason)
 
-    def _own_queue_s(self, account: TenantAccount, n_tokens: int, now: float) -> float:
-        """Seconds until the tenant's own queue and `n_tokens` more are computed.
+    def _first_of_tenant_s(self, account: TenantAccount, n_tokens: int) -> float:
+        """Seconds until `n_tokens` are computed for a tenant with nothing in the queue.
 
-        A tenant whose requests wait goes on at the pace it has had: that tells best what the others leave to it. As
-        long as that is not known it is its share of everything; or what the others do not use, if none of them waits.
+        Its turn comes as soon as every other tenant has had one, so it waits for a request or so of each of them, more
+        of the heavier ones, and for all of the queue at most.
+        """
+        queue, others = self._queue, self._queue.active_weight(account) - account.weight
+        one_each = others / account.weight * queue.waiting_tokens / max(1, queue.n_waiting)
+        return (min(one_each, queue.waiting_tokens) + n_tokens) / max(self._rates.prompt_tokens_s, 1e-9)
+
+    def _behind_own_s(self, account: TenantAccount, n_tokens: int, now: float) -> float:
+        """Seconds until `n_tokens` more are computed for a tenant whose requests wait already.
+
+        It goes on at the pace it has had: that tells best what the others leave to it. As long as that is not known it
+        is its share of everything; or what the others do not use, if none of them waits.
         """
         account.take_pace(now)
         everything = max(self._rates.prompt_tokens_s, 1e-9)
         share = everything * account.weight / self._queue.active_weight(account)
-        if account.waiting and account.pace:
+        if account.pace:
             pace = max(account.pace, SLOWEST_PACE * share)
         elif self._queue.waiting_tokens > account.waiting_tokens:
             pace = share

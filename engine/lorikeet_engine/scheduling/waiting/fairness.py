@@ -150,7 +150,7 @@ class FairQueue:
         """Requests to try, in order; the caller removes those it admits before it asks for the next.
 
         Least served tenant first, each with up to `lookahead` of its oldest requests (None: with all of them). Before
-        that, as the locality quantum allows (DLPM, arXiv 2501.14312): heads whose adapter is in the batch already, which
+        that, as the locality quantum allows (DLPM, arXiv 2501.14312): heads whose adapter is in the batch already: they
         cost no further adapter read. The backlogged tenants share the quantum between them, so that the least served
         waits for one quantum of others' work at most, however many there are.
         """
