@@ -97,6 +97,7 @@ def build_engine(config: EngineConfig, model: LoadedModel | None = None) -> Engi
         grain_bytes=GRAIN * dtype.itemsize,
         host_bytes=config.host_adapter_cache_bytes,
         max_loading=config.max_adapters_per_step,
+        n_prefix_blocks=kv.n_prefix_blocks,
     )
     name = str(dtype).removeprefix("torch.")
     cost = ModelCost.of(spec, itemsize=dtype.itemsize)

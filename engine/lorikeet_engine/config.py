@@ -106,8 +106,8 @@ class EngineConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is not positive")
         for name in NOT_NEGATIVE:
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}: {getattr(self, name)} is negative; 0 means {NOT_NEGATIVE[name]}")
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name}: {getattr(self, name)} must be 0 ({NOT_NEGATIVE[name]}) or a number above it")
         for name in SHARES:
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is not a share; it must be above 0 and at most 1")

@@ -34,11 +34,11 @@ log = logging.getLogger(__name__)
 
 
 class Runner(Protocol):
-    """The computing side of a step (`execution.runner.ModelRunner`)."""
+    """The computing side of a step (`execution.runner.ModelRunner`); writes and moves return the seconds they took."""
 
     def execute(self, plan: StepPlan) -> StepResult: ...
-    def write_extent(self, base_grain: int, image: Any) -> None: ...
-    def move_extent(self, source_grain: int, target_grain: int, n_grains: int) -> None: ...
+    def write_extent(self, base_grain: int, image: Any) -> float: ...
+    def move_extent(self, source_grain: int, target_grain: int, n_grains: int) -> float: ...
 
 
 class LoadedAdapter(Protocol):
@@ -127,23 +127,27 @@ class EngineLoop:
         self._move_images()
         if plan is None:
             return events
-        self._place_adapters(plan)  # a failed copy leaves the arena unknown: it ends the process, not one request
+        # A failed placement leaves the arena unknown: it ends the process, not one request.
+        placed_s = self._place_adapters(plan)
         try:
             result = self._runner.execute(plan)
         except Exception:
             log.exception("step %d with %d rows failed", plan.step_id, len(plan.rows))
             self.counters.steps["failed"] += 1
             return events + self.scheduler.fail(plan)
-        end = now + result.seconds
+        end = now + placed_s + result.seconds
         events += self.scheduler.commit(plan, result, end)
-        self._count(len(result.sampled), result.seconds, end)
+        self._count(len(result.sampled), placed_s + result.seconds, end)
         return events
 
     def tokens_per_second(self, now: float) -> float:
         """Sampled tokens a second over the last 10 s."""
+        self._forget_old(now)
+        return sum(n for _, n in self._recent) / RATE_WINDOW_S
+
+    def _forget_old(self, now: float) -> None:
         while self._recent and self._recent[0][0] < now - RATE_WINDOW_S:
             self._recent.popleft()
-        return sum(n for _, n in self._recent) / RATE_WINDOW_S
 
     def _collect_loads(self, now: float) -> list[RequestFailure]:
         failures: list[RequestFailure] = []
@@ -169,12 +173,15 @@ class EngineLoop:
         for key in self.residency.take_loads():
             self._loader.start(key)
 
-    def _place_adapters(self, plan: StepPlan) -> None:
+    def _place_adapters(self, plan: StepPlan) -> float:
+        """Bring the plan's adapters to their places; returns the seconds that took."""
+        seconds = 0.0
         for placement in plan.placements:
             for move in placement.moves:
-                self._runner.move_extent(move.source, move.target, move.n_grains)
-            self._runner.write_extent(placement.base, self._images[placement.key])
+                seconds += self._runner.move_extent(move.source, move.target, move.n_grains)
+            seconds += self._runner.write_extent(placement.base, self._images[placement.key])
             self.residency.on_placed(placement.key)
+        return seconds
 
     def _count(self, n_sampled: int, seconds: float, end: float) -> None:
         shape, counters = self.scheduler.last_shape, self.counters
@@ -185,3 +192,4 @@ class EngineLoop:
         counters.step_seconds[kind] += seconds
         counters.work[kind] = counters.work[kind] + step_work(self._cost, shape)
         self._recent.append((end, n_sampled))
+        self._forget_old(end)

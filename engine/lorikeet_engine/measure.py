@@ -43,7 +43,7 @@ def measure(loop: EngineLoop, *, now: float, uptime_s: float) -> EngineStats:
         tokens_per_second=loop.tokens_per_second(now),
         kv=loop.kv.snapshot(),
         arena=loop.residency.snapshot(),
-        host=loop.residency.host_snapshot(),
+        host=loop.residency.host_ledger.snapshot(),
         swap=loop.kv.swap_snapshot(),
         prefix=_prefix(loop),
         adapters=_adapters(loop),

@@ -258,7 +258,6 @@ def _requests(message: Submit) -> list[Request]:
             ),
             adapter=AdapterKey(message.tenant, message.adapter) if message.adapter else None,
             cache_salt=message.cache_salt,
-            group=message.request_id if message.n > 1 else "",
         )
         for index in range(message.n)
     ]

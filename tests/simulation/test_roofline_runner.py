@@ -6,12 +6,10 @@ import pytest
 
 from lorikeet_engine.cost import ModelCost, StepShape, lora_row_flops, roofline_seconds
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.memory.adapters.arena import Move
-from lorikeet_engine.memory.adapters.residency import Placement
 from lorikeet_engine.scheduling.plan import BlockCopy, Phase, PlanRow, SamplingParams, StepPlan
 from lorikeet_engine.simulation.roofline_runner import RooflineRunner
 from lorikeet_engine.simulation.shipped import load_device, load_model
-from lorikeet_engine.simulation.virtual_disk import VirtualClock, VirtualDisk
+from lorikeet_engine.simulation.virtual_disk import VirtualClock, VirtualDisk, VirtualImage
 
 COST, DEVICE = ModelCost.of(load_model("llama-3-8b")), load_device("h200")
 ADAPTER, OTHER = AdapterKey("t", "a"), AdapterKey("t", "b")
@@ -58,19 +56,23 @@ def test_an_answer_ends_where_the_workload_says(runner: RooflineRunner) -> None:
     assert [token == EOS for token in sampled] == [False, False, True]
 
 
-def test_placements_swaps_and_copies_take_their_bytes_time(runner: RooflineRunner) -> None:
+def test_placing_and_moving_an_adapter_takes_its_bytes_time(runner: RooflineRunner) -> None:
+    assert runner.write_extent(0, VirtualImage(1000)) == pytest.approx(32_000 / DEVICE.host_bandwidth)
+    assert runner.move_extent(5000, 1000, 3000) == pytest.approx(2 * 96_000 / DEVICE.peak_bandwidth)
+    assert runner.busy_s == runner.placement_s > 0
+
+
+def test_swaps_and_copies_take_their_bytes_time(runner: RooflineRunner) -> None:
     plan = StepPlan(
         1,
         (),
-        placements=(Placement(ADAPTER, 0, (Move(OTHER, 5000, 1000, 3000),)),),
         swap_outs=(BlockCopy(1, 1), BlockCopy(2, 2)),
         swap_ins=(BlockCopy(3, 3),),
         copies=(BlockCopy(4, 5),),
     )
-    place_s = 32_000 / DEVICE.host_bandwidth + 2 * 96_000 / DEVICE.peak_bandwidth
     swap_s = DEVICE.copy_waited * 3 * (2 << 20) / DEVICE.host_bandwidth
     copy_s = 2 * (2 << 20) / DEVICE.peak_bandwidth
-    assert runner.execute(plan).seconds == pytest.approx(place_s + swap_s + copy_s)
+    assert runner.execute(plan).seconds == pytest.approx(swap_s + copy_s)
 
 
 def test_the_disk_reads_one_adapter_after_the_other() -> None:

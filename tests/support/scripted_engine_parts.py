@@ -102,11 +102,13 @@ class ScriptedRunner:
             self.slots.pop((block, i), None)
         self.slots.update({(block, i): token for i, token in tokens.items()})
 
-    def write_extent(self, base_grain: int, image: ScriptedImage) -> None:
+    def write_extent(self, base_grain: int, image: ScriptedImage) -> float:
         self.extents[base_grain] = image.key
+        return 0.0
 
-    def move_extent(self, source_grain: int, target_grain: int, n_grains: int) -> None:  # noqa: ARG002
+    def move_extent(self, source_grain: int, target_grain: int, n_grains: int) -> float:  # noqa: ARG002
         self.extents[target_grain] = self.extents.pop(source_grain)
+        return 0.0
 
 
 @dataclass(frozen=True)

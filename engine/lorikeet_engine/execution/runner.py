@@ -83,7 +83,7 @@ class ModelRunner:
         return self._model.forward(step, self.kv.layers)
 
     def _copy_blocks(self, plan: StepPlan) -> None:
-        """In the plan's order: a block that is swapped out may be the target of a copy in the same step."""
+        """In the plan's order."""
         if plan.swap_outs:
             self.kv.swap_out(plan.swap_outs)
         if plan.swap_ins:
@@ -91,13 +91,17 @@ class ModelRunner:
         if plan.copies:
             self.kv.copy(plan.copies)
 
-    def write_extent(self, base_grain: int, image: PackedImage) -> None:
-        """Put an adapter's bytes into the arena; no step may be using those grains."""
+    def write_extent(self, base_grain: int, image: PackedImage) -> float:
+        """Put an adapter's bytes into the arena; no step may be using those grains. Returns the seconds it took."""
+        started = time.perf_counter()
         self.arena.write(base_grain, image.extent)
+        return time.perf_counter() - started
 
-    def move_extent(self, source_grain: int, target_grain: int, n_grains: int) -> None:
-        """Relocate one adapter; source and target may overlap."""
+    def move_extent(self, source_grain: int, target_grain: int, n_grains: int) -> float:
+        """Relocate one adapter; source and target may overlap. Returns the seconds it took."""
+        started = time.perf_counter()
         self.arena.move(source_grain, target_grain, n_grains)
+        return time.perf_counter() - started
 
 
 def resolve_dtype(name: str) -> torch.dtype:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+KEPT_OWNERS = 2048
+OTHERS = ("", "")  # in place of owners that are not told apart any more
 ERROR_MEMORY = 0.05  # weight of the newest request in the running error of the TTFT prediction
 
 
@@ -43,6 +45,15 @@ class SchedulerCounters:
     adapter_stall_s: float = 0.0
     longest_adapter_wait_s: float = 0.0
     ttft_error_s: float = 0.0
+
+    def count_prefix(self, owner: tuple[str, str], *, n_tokens: int, n_hit: int) -> None:
+        """One admission; of more owners than can be kept the longest known becomes part of `OTHERS`."""
+        self.prefix_queries[owner] += n_tokens
+        self.prefix_hits[owner] += n_hit
+        if len(self.prefix_queries) > KEPT_OWNERS:
+            oldest = next(known for known in self.prefix_queries if known != OTHERS)
+            self.prefix_queries[OTHERS] += self.prefix_queries.pop(oldest)
+            self.prefix_hits[OTHERS] += self.prefix_hits.pop(oldest)
 
     def count_adapter_wait(self, seconds: float) -> None:
         self.adapter_stall_s += seconds

@@ -34,6 +34,20 @@ class Stage(StrEnum):
     ENDED = "ended"
 
 
+@dataclass(slots=True, eq=False)
+class Siblings:
+    """The requests of one submit. Ids are the callers' and may come again; this is what tells submits apart.
+
+    Attributes:
+        has_begun: whether one of them was ever admitted: their answer has begun, and the others belong to it.
+        waiting: those that were not admitted yet, in order; the first one's prompt is expected to be computed.
+    """
+
+    has_begun: bool = False
+    waiting: dict[str, Request] = field(default_factory=dict)
+    running: dict[str, Request] = field(default_factory=dict)
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Request:
     """State of one request. The first group of fields is the caller's, the second the scheduler's.
@@ -42,9 +56,9 @@ class Request:
         prompt: token ids, at least one.
         weight: the tenant's share of service, relative to other tenants.
         cache_salt: the tenant's secret; separates its prefix cache from everybody else's.
-        group: id shared by the requests of one submit with n > 1; they share the prompt's KV blocks.
         serial: order of arrival.
         account: the tenant's; set when it is submitted.
+        siblings: the requests of its submit, which have one prompt; set when it is submitted.
         chain: keys of its full KV blocks; set when it is submitted.
         tokens: prompt and output together; the newest output token is not in the KV cache yet.
         n_expected: prompt tokens that were not in the prefix cache when it was submitted.
@@ -52,6 +66,7 @@ class Request:
         n_computed: tokens whose keys and values a finished step has written.
         n_charged: tokens that its tenant has paid for; what is computed again is not paid for again.
         n_lost: tokens that were computed and dropped at its last preemption.
+        tried_step: the last step that looked at it.
         n_deferrals: steps it waited for another request to compute the prefix they share.
         blocked_since_s: when it was first passed over for want of memory or of its adapter.
         adapter_wait_since_s: when it was first passed over for want of its adapter.
@@ -65,7 +80,6 @@ class Request:
     adapter: AdapterKey | None
     weight: float = 1.0
     cache_salt: bytes = b""
-    group: str = ""
 
     stage: Stage = Stage.NEW
     serial: int = 0
@@ -73,6 +87,7 @@ class Request:
     deadline_s: float = NEVER
     predicted_ttft_s: float = 0.0
     account: TenantAccount = field(init=False)
+    siblings: Siblings = field(init=False)
     chain: PrefixChain = field(init=False)
     n_prompt: int = field(init=False)
     tokens: list[int] = field(init=False)
@@ -83,6 +98,7 @@ class Request:
     n_lost: int = 0
     n_preemptions: int = 0
     n_deferrals: int = 0
+    tried_step: int = -1
     admitted_step: int = -1
     was_admitted: bool = False
     blocked_since_s: float = NEVER

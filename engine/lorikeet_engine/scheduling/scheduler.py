@@ -16,13 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lorikeet_engine.cost import DeviceProfile, ModelCost, StepShape
-from lorikeet_engine.errors import (
-    AdapterRetired,
-    DeadlineExceeded,
-    EngineError,
-    EngineFailure,
-    InvalidRequest,
-)
+from lorikeet_engine.errors import AdapterRetired, DeadlineExceeded, EngineError, EngineFailure, InvalidRequest
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
 from lorikeet_engine.memory.kv.manager import KvManager
@@ -36,10 +30,11 @@ from lorikeet_engine.scheduling.counters import SchedulerCounters, TenantLoad
 from lorikeet_engine.scheduling.events import Event, RequestFailure, TokenOutput
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.plan import BlockCopy, StepPlan, StepResult
-from lorikeet_engine.scheduling.request import FinishReason, Request, Stage
-from lorikeet_engine.scheduling.waiting.admission import AdmissionGate, Rates
+from lorikeet_engine.scheduling.request import FinishReason, Request, Siblings, Stage
+from lorikeet_engine.scheduling.waiting.admission import AdmissionGate
 from lorikeet_engine.scheduling.waiting.fairness import FairQueue, Prices
 from lorikeet_engine.scheduling.waiting.intake import chain_of, check_request
+from lorikeet_engine.scheduling.waiting.rates import Rates
 from lorikeet_engine.scheduling.waiting.room import WaitingRoom
 from lorikeet_engine.step_time import StepTimeModel
 
@@ -87,10 +82,9 @@ class Scheduler:
             room=self._room,
             running=self._running,
             prices=self._prices,
-            rates=self._rates,
             counters=self.counters,
         )
-        self._victims = VictimChoice(kv=kv, cost=cost, profile=profile, mode=limits.preemption)
+        self._victims = VictimChoice(limits, kv=kv, cost=cost, profile=profile)
         self._seats = SeatControl(limits.max_num_seqs)
         self._door = Doorkeeper(
             kv=kv,
@@ -102,6 +96,7 @@ class Scheduler:
             plan_first_chunk=self._add_chunk,
         )
         self._planned = Batch(0, 0)
+        self._planned_s = 0.0
         self._step_id = 0
         self._serial = 0
         self._n_available = kv.n_available
@@ -150,10 +145,11 @@ class Scheduler:
             raise AdapterRetired("the adapter's version is being taken out of service", param="model")
         account = self._queue.account(first.tenant, first.weight)
         self._gate.check_bounds(len(requests), first.n_prompt, account)
+        siblings, chain = Siblings(), chain_of(first, self._limits, self._kv)
         for request in requests:
-            request.account = account
-            request.chain = chain_of(request, self._limits, self._kv)
-            request.n_expected = 1
+            request.account, request.siblings = account, siblings
+            request.chain = chain.branch(len(chain.keys))
+            request.n_expected = 1  # the others fork from the first
         hit = self._kv.lookup(first.chain, first.n_prompt)
         first.n_expected = first.n_prompt - len(hit.blocks) * self._kv.block_size
         started = sum(request.n_left_to_compute for request in self._running if not request.decodes)
@@ -185,7 +181,7 @@ class Scheduler:
         Its cached prefixes are forgotten at once, its memory when the last request on it has ended.
         """
         error = AdapterRetired("the adapter's version was taken out of service", param="model")
-        new = [request for request in self._room.waiting_for(key) if not request.was_admitted]
+        new = [request for request in self._room.waiting_for(key) if not request.siblings.has_begun]
         for request in new:
             self._release(request)
         self._kv.purge(key)
@@ -210,6 +206,7 @@ class Scheduler:
     def plan(self, now: float) -> StepPlan | None:
         """The next step, or None when nothing can run now."""
         self._step_id += 1
+        self._planned_s = now
         batch = self._planned = Batch(self._step_id, self._limits.max_num_batched_tokens)
         preempted = self._plan_decodes(batch, now)
         self._plan_prefills(batch)
@@ -217,7 +214,10 @@ class Scheduler:
             self._door.admit(batch, now)
         for key in self._residency.take_evicted():
             self._kv.cool(key)
+        batch.is_saturated |= preempted
+        self._rates.is_idle = not batch
         if not batch:
+            self._rates.stand_still()
             return None
         plan, self.last_shape = batch.write(
             self._residency, adapter_price=self._prices.adapter_per_byte, itemsize=self._itemsize
@@ -255,7 +255,7 @@ class Scheduler:
             events.append(TokenOutput(request_id, token, finish_reason))
             if finish_reason:
                 self._release(request)
-        self._observe(result.seconds)
+        self._observe(result.seconds, now - self._planned_s)
         return events
 
     def fail(self, plan: StepPlan) -> list[RequestFailure]:
@@ -289,7 +289,7 @@ class Scheduler:
         """Preempt somebody for a row that found no block; false when the row shall wait a step instead."""
         if self._kv.n_in_flight:
             return False  # blocks are on their way back already
-        victim = self._victims.choose(self._running, step_id=self._step_id, budget=self._limits.max_num_batched_tokens)
+        victim = self._victims.choose(self._running, step_id=self._step_id)
         if victim is None:
             return False
         soonest = self._victims.soonest_end(self._running, request)
@@ -341,10 +341,10 @@ class Scheduler:
         table = self._kv.grow(request.request_id, stop)
         assert table is not None, "an admitted request was promised blocks for its whole prompt"
         request.n_scheduled = stop
-        request.account.n_computed += n_tokens
-        if request.n_charged < stop:
-            n_new = min(stop, request.n_prompt) - request.n_charged
-            request.account.charge(self._prices.input * max(0, n_new))
+        if request.n_charged < stop:  # what is computed again is neither paid for nor counted again
+            n_new = max(0, min(stop, request.n_prompt) - request.n_charged)
+            request.account.charge(self._prices.input * n_new)
+            request.account.n_computed += n_new
             request.n_charged = stop
         batch.add_prefill(request, n_tokens, table)
 
@@ -382,14 +382,15 @@ class Scheduler:
         self.counters.count_ttft(predicted_s=request.predicted_ttft_s, actual_s=actual_s)
         self._gate.margin.observe(predicted_s=request.predicted_ttft_s, actual_s=actual_s)
 
-    def _observe(self, seconds: float) -> None:
-        if not self._planned.moves_bytes:
-            self.timing.observe(self.last_shape, seconds)
+    def _observe(self, computed_s: float, step_s: float) -> None:
+        """Learn from a step: `computed_s` on its rows and copies, `step_s` in all."""
+        if not self._planned.copying:
+            self.timing.observe(self.last_shape, computed_s)
         n_available = self._kv.n_available
         self._rates.observe(
             self.last_shape,
-            seconds,
-            is_backlogged=self._queue.n_waiting > 0,
+            step_s,
+            is_saturated=self._planned.is_saturated,
             n_released=max(0, n_available - self._n_available),
         )
         self._n_available = n_available

@@ -62,6 +62,7 @@ def build_world(workload: Workload) -> World:
         policy=knobs.adapter_eviction,
         place_seconds_per_byte=1 / profile.host_bandwidth,
         load_seconds_per_byte=1 / profile.disk_bandwidth,
+        n_prefix_blocks=kv.n_prefix_blocks,
     )
     limits = limits_of(
         knobs,

@@ -49,16 +49,25 @@ class RooflineRunner:
 
     def execute(self, plan: StepPlan) -> StepResult:
         shape, sampled = self._compute(plan)
-        self.busy_s = self._copy_seconds(plan)
+        seconds = self._copy_seconds(plan)
         if plan.rows:
-            self.busy_s += roofline_seconds(self.cost, self.profile, shape)
-        return StepResult(plan.step_id, sampled, self.busy_s)
+            seconds += roofline_seconds(self.cost, self.profile, shape)
+        self.busy_s += seconds
+        return StepResult(plan.step_id, sampled, seconds)
 
-    def write_extent(self, base_grain: int, image: VirtualImage) -> None:
-        """Its time is part of the step that the placement belongs to."""
+    def write_extent(self, base_grain: int, image: VirtualImage) -> float:  # noqa: ARG002
+        """A placement waits for the host's bus."""
+        self.n_placements += 1
+        return self._placed(load_seconds(image.n_grains * self.grain_bytes, self.profile.host_bandwidth))
 
-    def move_extent(self, source_grain: int, target_grain: int, n_grains: int) -> None:
-        """Likewise."""
+    def move_extent(self, source_grain: int, target_grain: int, n_grains: int) -> float:  # noqa: ARG002
+        """Read and written on the device."""
+        return self._placed(2 * n_grains * self.grain_bytes / self.profile.peak_bandwidth)
+
+    def _placed(self, seconds: float) -> float:
+        self.placement_s += seconds
+        self.busy_s += seconds
+        return seconds
 
     def _compute(self, plan: StepPlan) -> tuple[StepShape, dict[str, int]]:
         """One pass over the rows; local sums, since this is most of what a simulation does."""
@@ -96,15 +105,8 @@ class RooflineRunner:
         return shape, sampled
 
     def _copy_seconds(self, plan: StepPlan) -> float:
-        """Placements wait for the host's bus; swaps run beside steps for the most part; device copies are fast."""
+        """Swaps run beside steps for the most part; device copies are fast."""
         profile = self.profile
-        seconds = 0.0
-        for placement in plan.placements:
-            n_bytes = self.adapter_grains[placement.key] * self.grain_bytes
-            moved = sum(move.n_grains for move in placement.moves) * self.grain_bytes
-            seconds += load_seconds(n_bytes, profile.host_bandwidth) + 2 * moved / profile.peak_bandwidth
-        self.placement_s += seconds
-        self.n_placements += len(plan.placements)
         swapped = (len(plan.swap_outs) + len(plan.swap_ins)) * self.block_bytes
-        seconds += profile.copy_waited * load_seconds(swapped, profile.host_bandwidth)
+        seconds = profile.copy_waited * load_seconds(swapped, profile.host_bandwidth)
         return seconds + 2 * len(plan.copies) * self.block_bytes / profile.peak_bandwidth

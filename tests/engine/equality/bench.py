@@ -181,7 +181,6 @@ def forks_of(request: Request, n: int) -> list[Request]:
             sampling=replace(request.sampling, seed=request.sampling.seed + (index << 64)),
             adapter=request.adapter,
             cache_salt=request.cache_salt,
-            group=request.request_id,
         )
         for index in range(n)
     ]

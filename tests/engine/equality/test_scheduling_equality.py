@@ -183,7 +183,6 @@ def test_sequences_that_part_ways_do_not_disturb_each_other(
     alone_bench = open_bench(enable_prefix_caching=False)
     alone: dict[str, list[int]] = {}
     for request in sequences(alone_bench):
-        request.group = ""
         alone |= run(alone_bench, [[request]], steps_between=1)
     assert len({tuple(tokens) for tokens in alone.values()}) == 3
     together = open_bench()

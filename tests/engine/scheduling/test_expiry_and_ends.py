@@ -132,7 +132,7 @@ def test_a_failed_step_ends_those_it_touched_and_nobody_else(mode: str, n_steps:
     engine = stepped_engine(n_blocks=16, n_host_slots=20, preemption=mode, max_num_seqs=5, arena_grains=8)
     prompt = request("fork").prompt * 2
     engine.submit(request("a", n_prompt=14, max_tokens=20, adapter="red"), request("b", max_tokens=20, adapter="blue"))
-    engine.submit_together([request(name, prompt=prompt, max_tokens=15, group="fork") for name in ("fork", "fork#1")])
+    engine.submit_together([request(name, prompt=prompt, max_tokens=15) for name in ("fork", "fork#1")])
     engine.submit(*[request(f"{i}", n_prompt=20, max_tokens=4) for i in range(3)])
     engine.step(n_steps)
     engine.engine.runner.fail_next = True

@@ -89,7 +89,7 @@ def test_a2_a_prompt_that_fills_its_blocks_is_answered_alike_cold_cached_and_for
     for one in (cold, cached):
         watched.submit(one)
         watched.drain()
-    forks = [request(name, prompt=prompt, group="forks") for name in ("forks", "forks#1")]
+    forks = [request(name, prompt=prompt) for name in ("forks", "forks#1")]
     watched.engine.loop.submit(forks, watched.now)
     watched.drain()
     assert watched.tokens == alone([cold, cached, *forks])

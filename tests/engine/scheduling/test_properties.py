@@ -107,7 +107,6 @@ class EngineMachine(RuleBasedStateMachine):
                 adapter=adapter,
                 tenant=tenant,
                 weight={"anna": 1.0, "ben": 1.0, "carl": 3.0}[tenant],
-                group=name if n > 1 else "",
             )
             for index in range(n)
         ]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lorikeet_engine.client import EngineClient, Generation, SamplingParams, Usage
-from lorikeet_engine.errors import EngineFailure, InvalidRequest, TenantLimited
+from lorikeet_engine.errors import EngineFailure, InvalidRequest
 from lorikeet_engine.protocol import MAX_CHOICES, sequence_id
 from lorikeet_engine.scheduling.plan import StepPlan, StepResult
 from tests.engine.socket.conftest import StartEngine, eventually, generation_request, is_given_back, with_client
@@ -112,7 +112,7 @@ def test_when_there_is_no_room_for_all_answers_none_is_begun(start_engine: Start
 
     async def scenario(client: EngineClient) -> None:
         generation = await client.generate(generation_request(n=3))
-        with pytest.raises(TenantLimited):
+        with pytest.raises(InvalidRequest, match="holds 2 answers, not 3"):
             await answers(generation)
         assert generation.usage == Usage(0, 0)
         assert not engine.parts.loop.has_work

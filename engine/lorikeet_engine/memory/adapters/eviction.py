@@ -1,7 +1,7 @@
 """Which idle adapter leaves the arena first: GreedyDual-Size-Frequency, or least recently used as its reference.
 
     score = clock + f * reload seconds / grains        the smallest leaves; clock = score of the last that left
-    f     = hits, halved every 60 s + 2 * requests that wait for it
+    f     = hits, halved every 60 s + 2 * requests that wait for it + cached KV blocks / 16
 
 An adapter's score is fixed when it is offered and whenever what it counts changes; time alone does not reorder it.
 What nobody touches grows old because the clock rises. Knows scores and sizes only: who is idle, and what leaving
@@ -22,6 +22,7 @@ EvictionPolicy = Literal["gdsf", "lru"]
 LOAD_LATENCY_S = 0.005  # what does not grow with the image: opening, asking, starting
 HALF_LIFE_S = 60.0
 WAITING_WEIGHT = 2.0
+PREFIX_WEIGHT = 1 / 16  # cached prefixes are worth nothing while their adapter is away
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +92,20 @@ class EvictionOrder:
         usage.hit_at = now
         self.touch(usage)
 
-    def score(self, usage: Usage, *, waiting: int, n_grains: int, n_bytes: int, from_host: bool, now: float) -> float:
+    def score(
+        self,
+        usage: Usage,
+        *,
+        waiting: int,
+        n_prefix_blocks: int,
+        n_grains: int,
+        n_bytes: int,
+        from_host: bool,
+        now: float,
+    ) -> float:
         if self._policy == "lru":
             return float(usage.serial)
-        frequency = usage.decayed(now) + WAITING_WEIGHT * waiting
+        frequency = usage.decayed(now) + WAITING_WEIGHT * waiting + PREFIX_WEIGHT * n_prefix_blocks
         return usage.clock + frequency * self._cost.seconds(n_bytes, from_host=from_host) / n_grains
 
     def offer(self, key: AdapterKey, n_grains: int, score: float) -> None:

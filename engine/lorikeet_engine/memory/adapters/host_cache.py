@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
+from math import exp2
 
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.wishes import LoadWishes
 from lorikeet_engine.memory.ledger import MemoryState, Owner, PoolLedger
 
 LEASE_LOADS = 4.0
+LOAD_HALF_LIFE_S = 30.0
 LEASE_MIN_S = 1.0
 LEASE_MAX_S = 30.0  # however slow the store is: the barrier may have to wait for a lease
 
@@ -54,6 +56,7 @@ class AdapterHostCache:
         self._dropped: dict[AdapterKey, None] = {}
         self._typical_bytes = 0
         self._load_s = 0.0
+        self._load_seen_s = 0.0
 
     def __contains__(self, key: AdapterKey) -> bool:
         return key in self._images
@@ -62,6 +65,10 @@ class AdapterHostCache:
     def lease_s(self) -> float:
         """How long a lease holds: a few times what loads took of late."""
         return min(max(LEASE_MIN_S, LEASE_LOADS * self._load_s), LEASE_MAX_S)
+
+    def expected_load_s(self, now: float) -> float:
+        """What loads took of late; bad news fades, or nobody would ever try again."""
+        return self._load_s * exp2((self._load_seen_s - now) / LOAD_HALF_LIFE_S)
 
     def wish(self, key: AdapterKey, n_bytes: int) -> None:
         """Load the image when there is room for it; `n_bytes` is 0 for an adapter never seen."""
@@ -80,8 +87,9 @@ class AdapterHostCache:
         """This image comes first, and expired leases make room for it; one image at a time."""
         self._wishes.preferred = key
 
-    def stop_preferring(self, key: AdapterKey) -> None:
-        if self._wishes.preferred == key:
+    def stop_preferring(self, key: AdapterKey | None = None) -> None:
+        """The barrier is over; with `key`, only if it was for that adapter."""
+        if key in (None, self._wishes.preferred):
             self._wishes.preferred = None
 
     def start_next(self, now: float) -> tuple[AdapterKey, list[AdapterKey]] | None:
@@ -115,6 +123,7 @@ class AdapterHostCache:
         """
         load = self._end(key)
         self._load_s += ((now - load.started) - self._load_s) / 4 if self._load_s else now - load.started
+        self._load_seen_s = now
         self._typical_bytes += (n_bytes - self._typical_bytes) // 4 if self._typical_bytes else n_bytes
         dropped = self._make_room(n_bytes, now, breaks_leases=key == self._wishes.preferred)
         if dropped is None:
@@ -137,9 +146,10 @@ class AdapterHostCache:
         self._end(key)
 
     def lease(self, key: AdapterKey, now: float) -> None:
-        """A request waits for the image: keep it for the time of a lease from now."""
-        self._images[key].expires = now + self.lease_s
-        self._set(key, MemoryState.RESERVED)
+        """A request waits for the image: keep it for the time of a lease; further requests do not prolong it."""
+        if key not in self._leased:
+            self._images[key].expires = now + self.lease_s
+            self._set(key, MemoryState.RESERVED)
 
     def use(self, key: AdapterKey) -> None:
         """The image is about to be copied to the device: keep it until the copy is done."""

@@ -17,6 +17,7 @@ once. So a request that goes back into the queue is `want`ed before it is `unpin
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from lorikeet_engine.errors import AdapterUnavailable
 from lorikeet_engine.identity import AdapterKey
@@ -28,7 +29,6 @@ from lorikeet_engine.memory.adapters.room import AdapterRoom, Hold, Placement
 from lorikeet_engine.memory.ledger import LedgerImbalance, MemoryState
 
 __all__ = ["AdapterResidency", "Placement", "Residency"]
-
 PLACE_SECONDS_PER_BYTE = 1 / 20e9
 LOAD_SECONDS_PER_BYTE = 1 / 500e6  # read, verify and pack
 
@@ -36,7 +36,7 @@ LOAD_SECONDS_PER_BYTE = 1 / 500e6  # read, verify and pack
 class AdapterResidency:
     """States, pins and room of every adapter on the engine.
 
-    At most `max_loading` are on their way from disk at once; room in host memory is set aside before a load starts.
+    At most `max_loading` load from disk at once; `n_prefix_blocks` says how many KV blocks are cached for an adapter.
     """
 
     def __init__(
@@ -49,16 +49,17 @@ class AdapterResidency:
         policy: EvictionPolicy = "gdsf",
         place_seconds_per_byte: float = PLACE_SECONDS_PER_BYTE,
         load_seconds_per_byte: float = LOAD_SECONDS_PER_BYTE,
+        n_prefix_blocks: Callable[[AdapterKey], int] = lambda _: 0,
     ) -> None:
         cost = ReloadCost(place_seconds_per_byte, load_seconds_per_byte)
         self.grain_bytes = grain_bytes
         self.loads = Counter(disk=0, host=0)  # images read from disk, and placements that needed no such read
         self.evictions = Counter(room=0, barrier=0, retired=0)
+        self._n_prefix_blocks = n_prefix_blocks
         self._order = EvictionOrder(policy, cost)
         self._room = AdapterRoom(n_grains=n_grains, grain_bytes=grain_bytes, order=self._order)
         self._host = AdapterHostCache(capacity=host_bytes, max_loading=max_loading)
         self.ledger, self.host_ledger = self._room.ledger, self._host.ledger
-        self.host_drops = self._host.drops
         self._entries: dict[AdapterKey, AdapterEntry] = {}
         self._evicted: dict[AdapterKey, None] = {}
         self._draining: set[AdapterKey] = set()
@@ -105,6 +106,9 @@ class AdapterResidency:
         self._now = now
         self._host.prefer(key)
         self._start_loads()
+
+    def expected_load_s(self, now: float) -> float:
+        return self._host.expected_load_s(now)
 
     def take_loads(self) -> list[AdapterKey]:
         """The adapters to start loading now; each is told once."""
@@ -218,16 +222,14 @@ class AdapterResidency:
             self._entries[key].draining = False
         self._draining.clear()
 
-    def is_draining(self, key: AdapterKey) -> bool:
-        return key in self._draining
-
     def hold(self, key: AdapterKey, n_grains: int) -> None:
         """Keep `n_grains` for `key`: what is free or idle at once, the rest as pins go. Replaces an earlier hold."""
         self._on_evicted(self._room.start_hold(Hold(key, n_grains)), "barrier")
 
     def release_hold(self) -> None:
-        """Give back what is held; `place` of the adapter it is for does so itself."""
+        """Give back what is held, and let no load come first; `place` of the adapter it is for does so itself."""
         self._room.release_hold()
+        self._host.stop_preferring()
 
     def retire(self, key: AdapterKey) -> bool:
         """Forget the adapter in both tiers as soon as nobody runs on it or waits for it; true when it is gone at once.
@@ -277,9 +279,6 @@ class AdapterResidency:
 
     def snapshot(self) -> LedgerSnapshot:
         return self._room.snapshot()
-
-    def host_snapshot(self) -> LedgerSnapshot:
-        return self.host_ledger.snapshot()
 
     def overview(self) -> list[tuple[AdapterKey, str, int, int, int]]:
         """(adapter, state in a word, bytes, running requests, waiting requests) of every known adapter."""
@@ -375,6 +374,7 @@ class AdapterResidency:
         score = self._order.score(
             entry.usage,
             waiting=entry.waiting,
+            n_prefix_blocks=self._n_prefix_blocks(key),
             n_grains=entry.n_grains,
             n_bytes=entry.n_grains * self.grain_bytes,
             from_host=key in self._host,

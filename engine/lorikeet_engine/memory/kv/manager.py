@@ -293,6 +293,10 @@ class KvManager:
         """The adapter left the device: what is cached for it is the first to be evicted."""
         self._blocks.cool(Owner(adapter.tenant, adapter.digest))
 
+    def n_prefix_blocks(self, adapter: AdapterKey) -> int:
+        """Blocks that a request on the adapter could find."""
+        return self._blocks.index.n_blocks_of(Owner(adapter.tenant, adapter.digest))
+
     def n_exclusive(self, request_id: str) -> int:
         """Blocks that nobody but this request holds: what its preemption would free."""
         refs = self._blocks.pool.refs

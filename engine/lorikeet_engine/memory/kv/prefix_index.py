@@ -173,6 +173,10 @@ class PrefixIndex:
             self._unlink(block)
         return blocks
 
+    def n_blocks_of(self, owner: Owner) -> int:
+        """How many blocks of the owner can be found."""
+        return len(self._by_owner.get(owner, ()))
+
     def blocks_of(self, owner: Owner) -> list[int]:
         """The owner's committed blocks, a parent before its children."""
         return list(self._by_owner.get(owner, ()))

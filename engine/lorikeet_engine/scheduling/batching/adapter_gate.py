@@ -32,7 +32,7 @@ class AdapterGate:
         self._max_adapters = max_adapters
         self._share_bytes = share_of(residency.ledger.capacity, tenant_arena_share)
         self._running: dict[AdapterKey, dict[str, Request]] = {}
-        self._barrier: AdapterKey | None = None
+        self._is_making_way = False
 
     def is_running(self, key: AdapterKey | None) -> bool:
         """Whether a request with this adapter costs no further adapter read."""
@@ -49,7 +49,7 @@ class AdapterGate:
         state = self._residency.state(key)
         if state is None or state is Residency.LOADING:
             return AdapterWait.LOADING
-        if self._residency.is_draining(key):
+        if state is Residency.DRAINING:
             return AdapterWait.DRAINING
         if key not in self._running:
             if len(self._running) >= self._max_adapters:
@@ -78,27 +78,28 @@ class AdapterGate:
 
     def make_way(self, key: AdapterKey, now: float) -> None:
         """Let adapters drain until the barrier's has its place: those whose running requests end soonest."""
-        self._residency.promote(key, now)
-        if self._residency.state(key) in (None, Residency.LOADING):
-            return
-        self._barrier = key
-        if self._residency.state(key) is Residency.HOST:
+        self._is_making_way = True
+        state = self._residency.state(key)
+        if state in (None, Residency.LOADING, Residency.HOST):
+            self._residency.promote(key, now)
+        if state is Residency.HOST:
             self._residency.hold(key, self._residency.n_grains_of(key))
-        self._drain(self._residency.n_bytes_missing(key))
+        if state not in (None, Residency.LOADING):
+            self._drain(key, self._residency.n_bytes_missing(key))
 
     def clear_way(self) -> None:
         """The barrier runs, or is gone."""
-        if self._barrier is not None:
-            self._barrier = None
+        if self._is_making_way:
+            self._is_making_way = False
             self._residency.undrain_all()
             self._residency.release_hold()
 
-    def _drain(self, n_bytes: int) -> None:
+    def _drain(self, barrier: AdapterKey, n_bytes: int) -> None:
         """Drain adapters until one place in the step and `n_bytes` of the arena come free."""
-        draining = [key for key in self._running if self._residency.is_draining(key)]
+        draining = [key for key in self._running if self._residency.state(key) is Residency.DRAINING]
         n_bytes -= sum(self._residency.n_bytes_of(key) for key in draining)
         needs_place = len(self._running) >= self._max_adapters and not draining
-        others = [key for key in self._running if key not in draining and key != self._barrier]
+        others = [key for key in self._running if key not in draining and key != barrier]
         for key in sorted(others, key=self._ends_in):
             if not needs_place and n_bytes <= 0:
                 return

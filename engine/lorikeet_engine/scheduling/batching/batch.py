@@ -27,6 +27,7 @@ class Batch:
         self.copies: list[BlockCopy] = []
         self.copying: list[Request] = []  # whose copies these are
         self.admissions: list[Admitted] = []
+        self.is_saturated = False  # somebody has to wait for want of budget, seats or KV
         self._decodes: dict[str, tuple[Request, int, tuple[int, ...]]] = {}
         self._prefills: Group = []
 
@@ -48,11 +49,6 @@ class Batch:
 
     def note_copying(self, request: Request) -> None:
         self.copying.append(request)
-
-    @property
-    def moves_bytes(self) -> bool:
-        """Whether the step does more than compute: its time then says little about computing."""
-        return bool(self.copying or self.placements)
 
     def __bool__(self) -> bool:
         return bool(self._decodes or self._prefills or self.copying)

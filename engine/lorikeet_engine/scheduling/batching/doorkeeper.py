@@ -15,7 +15,7 @@ from lorikeet_engine.scheduling.batching.batch import Batch
 from lorikeet_engine.scheduling.batching.preemption import SeatControl
 from lorikeet_engine.scheduling.batching.running_set import RunningSet
 from lorikeet_engine.scheduling.batching.starter import Outcome, Starter
-from lorikeet_engine.scheduling.request import Request, Stage
+from lorikeet_engine.scheduling.request import Request
 from lorikeet_engine.scheduling.waiting.room import WaitingRoom
 
 MAX_TRIES = 128  # requests that one step looks at before it runs with what it has
@@ -52,6 +52,7 @@ class Doorkeeper:
         """Start requests while there are seats and budget; asked in every step, since a barrier may have gone away."""
         if not (self._room or self._barrier):
             return
+        batch.is_saturated = True  # unless everybody could be tried
         parked = self._room.parked()
         if self._seats.is_shut and not self._seats.open_if(
             n_available=self._kv.n_available,
@@ -62,8 +63,8 @@ class Doorkeeper:
         if not self._admit_barrier(batch, now):
             return
         for request in parked:
-            if request.stage is Stage.RUNNING:
-                continue  # it was the barrier
+            if request.tried_step == batch.step_id:
+                continue  # it is the barrier
             if not self._has_room(batch) or self._try(request, batch, now) is Outcome.NO_KV:
                 return
         if not self._has_room(batch):
@@ -71,10 +72,14 @@ class Doorkeeper:
         is_running = self._adapters.is_running
         is_idle = not (batch or self._running)  # then the hundredth may be the first that can run
         candidates = self._room.fair_order(lambda request: is_running(request.adapter), all_of_them=is_idle)
+        outcomes = {Outcome.STARTED}
         for n_tried, request in enumerate(candidates, start=1):
-            self._try(request, batch, now)
+            if request.tried_step == batch.step_id:
+                continue
+            outcomes.add(self._try(request, batch, now))
             if not self._has_room(batch) or (n_tried >= MAX_TRIES and batch):
                 return
+        batch.is_saturated = Outcome.NO_KV in outcomes
 
     def forget(self, request: Request) -> None:
         """It started or is over; if it was the barrier, what was kept for it is free at once."""
@@ -96,18 +101,24 @@ class Doorkeeper:
         outcome = self._try(barrier, batch, now)
         if outcome is Outcome.NO_ADAPTER and barrier.adapter:
             self._adapters.make_way(barrier.adapter, now)
+        if outcome is Outcome.OWN_LIMIT:
+            self.forget(barrier)
         return outcome is not Outcome.NO_KV
 
     def _try(self, request: Request, batch: Batch, now: float) -> Outcome:
         """Start one request if everything it needs is there, and note what was missing if not."""
+        request.tried_step = batch.step_id
         outcome = self._starter.start(request, batch, now)
         if outcome is Outcome.STARTED:
             self.forget(request)
             self._plan_first_chunk(request, batch)
         elif outcome is Outcome.NO_BUDGET:
             batch.close()  # or shorter ones would pass it in every step
-        elif outcome is Outcome.OWN_LIMIT:
-            self._room.note_own_limit(request)
         elif outcome is not Outcome.DEFERRED:
-            self._room.note_blocked(request, now, adapter=outcome is Outcome.NO_ADAPTER)
+            if outcome is not Outcome.NO_ADAPTER:
+                self._starter.end_adapter_wait(request, now)
+            if outcome is Outcome.OWN_LIMIT:
+                self._room.note_own_limit(request)
+            else:
+                self._room.note_blocked(request, now, adapter=outcome is Outcome.NO_ADAPTER)
         return outcome

@@ -13,7 +13,7 @@ from typing import Literal
 from lorikeet_engine.cost import DeviceProfile, ModelCost, recompute_seconds, swap_seconds
 from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.memory.ledger import MemoryState
-from lorikeet_engine.scheduling.limits import PreemptionMode
+from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.request import Request
 
 Way = Literal["swap", "recompute"]
@@ -37,13 +37,14 @@ class Victim:
 class VictimChoice:
     """Scores running requests (engine-design 3.6); the highest score gives way."""
 
-    def __init__(self, *, kv: KvManager, cost: ModelCost, profile: DeviceProfile, mode: PreemptionMode) -> None:
+    def __init__(self, limits: SchedulerLimits, *, kv: KvManager, cost: ModelCost, profile: DeviceProfile) -> None:
         self._kv = kv
         self._cost = cost
         self._profile = profile
-        self._mode = mode
+        self._mode = limits.preemption
+        self._budget = limits.max_num_batched_tokens
 
-    def choose(self, running: Iterable[Request], *, step_id: int, budget: int) -> Request | None:
+    def choose(self, running: Iterable[Request], *, step_id: int) -> Request | None:
         """The victim among `running`, which is in order of arrival; None when only the oldest is left.
 
         The oldest is never chosen: so it ends, the next becomes the oldest, and everyone ends.
@@ -60,7 +61,7 @@ class VictimChoice:
 
         def score(victim: Victim) -> float:
             request = victim.request
-            over_service = (request.account.service - least_served) / budget
+            over_service = (request.account.service - least_served) / self._budget
             return (
                 min(max(over_service, 0.0), 3.0)
                 + 2.0 * victim.n_blocks / most_blocks
@@ -101,13 +102,21 @@ class VictimChoice:
     def _costs(self, request: Request, n_blocks: int) -> dict[Way, float]:
         """Seconds by way; swapping is no way without room in the swap pool, recomputing always is."""
         n_bytes = n_blocks * self._kv.block_bytes
-        swaps = self._mode != "recompute" and n_bytes <= self._kv.swap_ledger[MemoryState.FREE]
+        swaps = self._mode != "recompute" and 0 < n_bytes <= self._kv.swap_ledger[MemoryState.FREE]
         if swaps and self._mode == "swap":
             return {"swap": swap_seconds(n_bytes, self._profile)}
-        costs: dict[Way, float] = {"recompute": recompute_seconds(self._cost, self._profile, request.n_computed)}
+        costs: dict[Way, float] = {"recompute": self._recompute_s(request, n_blocks)}
         if swaps:
             costs["swap"] = swap_seconds(n_bytes, self._profile)
         return costs
+
+    def _recompute_s(self, request: Request, n_blocks: int) -> float:
+        """What it shares with others stays in the prefix cache; of its own blocks nothing is expected to."""
+        n_tokens = max(1, request.n_computed)
+        n_lost = min(n_tokens, n_blocks * self._kv.block_size)
+        return recompute_seconds(
+            self._cost, self._profile, n_tokens, survive=1.0 - n_lost / n_tokens, n_steps=-(-n_lost // self._budget)
+        )
 
 
 def _is_spared(request: Request, step_id: int) -> bool:

@@ -19,7 +19,6 @@ from lorikeet_engine.scheduling.events import Admitted
 from lorikeet_engine.scheduling.limits import SchedulerLimits, share_of
 from lorikeet_engine.scheduling.plan import BlockCopy
 from lorikeet_engine.scheduling.request import NEVER, Request, Stage
-from lorikeet_engine.scheduling.waiting.admission import Rates
 from lorikeet_engine.scheduling.waiting.fairness import Prices
 from lorikeet_engine.scheduling.waiting.room import WaitingRoom
 
@@ -50,7 +49,6 @@ class Starter:
         room: WaitingRoom,
         running: RunningSet,
         prices: Prices,
-        rates: Rates,
         counters: SchedulerCounters,
     ) -> None:
         self._kv = kv
@@ -58,7 +56,6 @@ class Starter:
         self._room = room
         self._running = running
         self._prices = prices
-        self._rates = rates
         self._counters = counters
         self._chunks = limits.enable_chunked_prefill
         self._watermark = max(1, int(WATERMARK * kv.n_usable))
@@ -125,9 +122,8 @@ class Starter:
             counters.recomputed_hits += n_hit
             counters.recomputed_tokens += max(0, request.n_lost - n_hit)
             return
-        owner = (request.tenant, request.adapter.digest if request.adapter else "")
-        counters.prefix_queries[owner] += request.n_prompt
-        counters.prefix_hits[owner] += n_hit
+        digest = request.adapter.digest if request.adapter else ""
+        counters.count_prefix((request.tenant, digest), n_tokens=request.n_prompt, n_hit=n_hit)
         if hit.reason is not None:
             counters.misses[hit.reason] += 1
         self._charge_cached(request)
@@ -155,19 +151,22 @@ class Starter:
         request.account.charge(self._prices.cached * request.n_computed)
         request.n_charged = request.n_computed
 
+    def end_adapter_wait(self, request: Request, now: float) -> None:
+        """It does not wait for its adapter, or not for that alone, any more."""
+        if request.adapter_wait_since_s < NEVER:
+            self._counters.count_adapter_wait(now - request.adapter_wait_since_s)
+            request.adapter_wait_since_s = NEVER
+
     def _enter(self, request: Request, batch: Batch, now: float) -> None:
-        self._room.remove(request)
         self._running.add(request)
+        self._room.remove(request)
         request.account.n_running += 1
         request.stage = Stage.RUNNING
         request.admitted_step = batch.step_id
         request.blocked_since_s = NEVER
-        if request.adapter_wait_since_s < NEVER:
-            self._counters.count_adapter_wait(now - request.adapter_wait_since_s)
-            self._rates.observe_adapter_wait(now - request.adapter_wait_since_s)
-            request.adapter_wait_since_s = NEVER
+        self.end_adapter_wait(request, now)
         if not request.was_admitted:
-            request.was_admitted = True
+            request.was_admitted = request.siblings.has_begun = True
             batch.admissions.append(Admitted(request.request_id, request.n_computed, now - request.arrival_s))
 
 

@@ -10,27 +10,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lorikeet_engine.cost import StepShape
-from lorikeet_engine.errors import Overloaded, TenantLimited
+from lorikeet_engine.errors import InvalidRequest, Overloaded, TenantLimited
 from lorikeet_engine.memory.adapters.residency import AdapterResidency, Residency
 from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.scheduling.counters import SchedulerCounters
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.request import NEVER, Request
 from lorikeet_engine.scheduling.waiting.fairness import FairQueue, TenantAccount
-from lorikeet_engine.step_time import StepTimeModel
+from lorikeet_engine.scheduling.waiting.rates import Rates
 
-RATE_MEMORY_S = 5.0  # time constant of the measured rates
 # A tenant that was refused is heard again below this part of the limit. One limit alone would oscillate, since what is
 # refused shortens the queue only a step later (Mooncake, arXiv 2407.00079).
 CALM = 0.85
 LATE_ONES = 0.01  # the part of the admitted that may come later than the margin allows for
 MARGIN_FIRST, MARGIN_LEAST, MARGIN_MOST = 0.4, 0.2, 0.8  # of the deadline
 MARGIN_STEP = 0.02  # of the deadline, for one request that came too late
-AT_RISK = 0.25  # of the deadline: smaller predictions that came true say nothing about the others
+MARGIN_CALM_S = 120.0  # time constant with which a margin above the first one is given up while nothing comes late
+AT_RISK = 0.25  # of the limit: smaller predictions that came true say nothing about the others
 SLOWEST_PACE = 0.1  # of the fair share: a tenant may stand still for a moment without being lost for ever
 RETRY_MIN_S, RETRY_MAX_S, JITTER = 1.0, 60.0, 0.2
-IN_ARENA = (Residency.PLACING, Residency.RESIDENT, Residency.DRAINING)
 GOLDEN = 0.6180339887498949  # its multiples spread evenly over [0, 1): jitter without randomness
 
 
@@ -42,59 +40,6 @@ class Prediction:
     reason: str
 
 
-class Rates:
-    """What the engine achieved lately: prompt tokens a second, KV blocks released a second, waits for adapters.
-
-    `prompt_tokens_s` is what it can do, `used_tokens_s` what was asked of it. The first is measured only while requests
-    wait, when the two are the same; otherwise it goes back to what the step-time model says.
-    """
-
-    def __init__(self, timing: StepTimeModel, *, budget: int) -> None:
-        self._timing = timing
-        self._budget = budget
-        self._shape = StepShape()
-        self.prompt_tokens_s = budget / self.step_s(budget)
-        self.used_tokens_s = 0.0
-        self.blocks_s = 0.0
-        self.adapter_wait_s = 0.0
-
-    def step_s(self, n_prefill: int) -> float:
-        """Seconds of a step with that many prompt tokens beside the decodes of the last one."""
-        shape = self._shape
-        beside = StepShape(
-            n_decode=shape.n_decode,
-            decode_context=shape.decode_context,
-            n_prefill=n_prefill,
-            prefill_pairs=n_prefill * n_prefill // 2,
-            n_sampled=shape.n_decode,
-            lora_bytes=shape.lora_bytes,
-        )
-        return max(self._timing.predict(beside), 1e-6)
-
-    def prefill_s(self, n_tokens: int) -> float:
-        """Seconds to compute a prompt beside the decodes of the last step, once it is its turn."""
-        chunk = max(1, self._budget - self._shape.n_decode)
-        whole, rest = divmod(n_tokens, chunk)
-        return whole * self.step_s(chunk) + (self.step_s(rest) if rest else 0.0)
-
-    def observe(self, shape: StepShape, seconds: float, *, is_backlogged: bool, n_released: int) -> None:
-        self._shape = shape
-        share = 1.0 - math.exp(-seconds / RATE_MEMORY_S)
-        if seconds <= 0.0:
-            return
-        if is_backlogged:
-            rate = shape.n_prefill / seconds
-        else:
-            chunk = max(1, self._budget - shape.n_decode)
-            rate = chunk / self.step_s(chunk)
-        self.prompt_tokens_s += share * (rate - self.prompt_tokens_s)
-        self.used_tokens_s += share * (shape.n_prefill / seconds - self.used_tokens_s)
-        self.blocks_s += share * (n_released / seconds - self.blocks_s)
-
-    def observe_adapter_wait(self, seconds: float) -> None:
-        self.adapter_wait_s += 0.1 * (seconds - self.adapter_wait_s)
-
-
 class Margin:
     """How much later than predicted all but one in a hundred come: so much has to be left before the deadline.
 
@@ -103,6 +48,7 @@ class Margin:
 
     def __init__(self, deadline_s: float) -> None:
         self._deadline_s = deadline_s
+        self._relaxed_s = 0.0
         self.seconds = MARGIN_FIRST * deadline_s
 
     def observe(self, *, predicted_s: float, actual_s: float) -> None:
@@ -110,10 +56,17 @@ class Margin:
         if deadline == NEVER:
             return
         is_late = actual_s - predicted_s > self.seconds
-        if predicted_s < AT_RISK * deadline and not is_late:
+        if predicted_s < AT_RISK * (deadline - self.seconds) and not is_late:
             return
         self.seconds += MARGIN_STEP * deadline * ((1.0 - LATE_ONES) if is_late else -LATE_ONES)
         self.seconds = min(max(self.seconds, MARGIN_LEAST * deadline), MARGIN_MOST * deadline)
+
+    def relax(self, now: float) -> None:
+        """Forget trouble as time goes by: a wide margin lets few requests in that could prove it too wide."""
+        first, passed = MARGIN_FIRST * self._deadline_s, now - self._relaxed_s
+        if self.seconds > first:
+            self.seconds = first + (self.seconds - first) * math.exp(-passed / MARGIN_CALM_S)
+        self._relaxed_s = now
 
 
 class AdmissionGate:
@@ -155,6 +108,7 @@ class AdmissionGate:
             request.predicted_ttft_s = prediction.seconds
         if self._limits.ttft_deadline_s == NEVER:
             return
+        self.margin.relax(now)
         limit = self._limits.ttft_deadline_s - self.margin.seconds
         if prediction.seconds <= limit * (CALM if account.is_shedding else 1.0):
             account.is_shedding = False
@@ -174,7 +128,7 @@ class AdmissionGate:
         else:
             queue_s = self._first_of_tenant_s(account, n_own + started_tokens)
         wait, reason = max(
-            (queue_s, "ttft_engine"), (self._adapter_wait(request), "ttft_adapter"), (self._kv_wait(n_own), "ttft_kv")
+            (queue_s, "ttft_engine"), (self._load_s(request, now), "ttft_adapter"), (self._kv_wait(n_own), "ttft_kv")
         )
         return Prediction(wait + self._rates.prefill_s(n_own), reason)
 
@@ -186,7 +140,7 @@ class AdmissionGate:
         """
         queue, others = self._queue, self._queue.active_weight(account) - account.weight
         one_each = others / account.weight * queue.waiting_tokens / max(1, queue.n_waiting)
-        return (min(one_each, queue.waiting_tokens) + n_tokens) / max(self._rates.prompt_tokens_s, 1e-9)
+        return (min(one_each, queue.waiting_tokens) + n_tokens) / self._rates.prompt_tokens_s
 
     def _behind_own_s(self, account: TenantAccount, n_tokens: int, now: float) -> float:
         """Seconds until `n_tokens` more are computed for a tenant whose requests wait already.
@@ -195,7 +149,7 @@ class AdmissionGate:
         is its share of everything; or what the others do not use, if none of them waits.
         """
         account.take_pace(now)
-        everything = max(self._rates.prompt_tokens_s, 1e-9)
+        everything = self._rates.prompt_tokens_s
         share = everything * account.weight / self._queue.active_weight(account)
         if account.pace:
             pace = max(account.pace, SLOWEST_PACE * share)
@@ -206,26 +160,32 @@ class AdmissionGate:
         return (account.waiting_tokens + n_tokens) / pace
 
     def _is_greedy(self, account: TenantAccount) -> bool:
-        """Whether the tenant fills more than its share of the queue."""
+        """Whether the tenant fills more than its share of the queue, so that the others are not to blame."""
+        if not account.waiting:
+            return False
         others = self._queue.waiting_tokens - account.waiting_tokens
         weight_of_others = self._queue.active_weight(account) - account.weight
         return not weight_of_others or account.waiting_tokens / account.weight > others / weight_of_others
 
     def queue_s(self) -> float:
         """Seconds until everything that waits now has been computed."""
-        return self._queue.waiting_tokens / max(self._rates.prompt_tokens_s, 1e-9)
+        return self._queue.waiting_tokens / self._rates.prompt_tokens_s
 
     def check_bounds(self, n_requests: int, n_tokens: int, account: TenantAccount) -> None:
         """Raise unless so many requests, with `n_tokens` prompt tokens between them, have room in the queue.
 
         Raises:
+            InvalidRequest: the queue could never hold them.
             TenantLimited: the tenant's share of the queue is full.
             Overloaded: the queue is full.
         """
         limits, queue = self._limits, self._queue
         share = limits.tenant_queue_share
-        if len(account.waiting) + n_requests > max(1, share * limits.max_queued_requests) or (
-            account.waiting and account.waiting_tokens + n_tokens > share * limits.max_queued_tokens
+        if n_requests > limits.max_queued_requests:
+            raise InvalidRequest(f"the queue holds {limits.max_queued_requests} answers, not {n_requests}", param="n")
+        if account.waiting and (  # one submit always fits, whatever the share
+            len(account.waiting) + n_requests > share * limits.max_queued_requests
+            or account.waiting_tokens + n_tokens > share * limits.max_queued_tokens
         ):
             self._refuse("tenant_queue", f"{len(account.waiting)} of its requests wait already")
         if queue.n_waiting + n_requests > limits.max_queued_requests:
@@ -233,10 +193,11 @@ class AdmissionGate:
         if queue.n_waiting and queue.waiting_tokens + n_tokens > limits.max_queued_tokens:
             self._refuse("engine_tokens", f"{queue.waiting_tokens} prompt tokens wait")
 
-    def _adapter_wait(self, request: Request) -> float:
-        if request.adapter is None or self._residency.state(request.adapter) in IN_ARENA:
+    def _load_s(self, request: Request, now: float) -> float:
+        """Seconds until its adapter is in host memory."""
+        if request.adapter is None or self._residency.state(request.adapter) not in (None, Residency.LOADING):
             return 0.0
-        return self._rates.adapter_wait_s
+        return self._residency.expected_load_s(now)
 
     def _kv_wait(self, n_tokens: int) -> float:
         missing = self._kv.blocks_for(n_tokens + 1) - self._kv.n_available

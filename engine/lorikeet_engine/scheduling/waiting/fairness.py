@@ -126,6 +126,11 @@ class FairQueue:
         self.n_waiting -= 1
         self.waiting_tokens -= n_tokens
 
+    def expect(self, account: TenantAccount, n_tokens: int) -> None:
+        """More prompt tokens of its waiting requests have to be computed than was thought."""
+        account.waiting_tokens += n_tokens
+        self.waiting_tokens += n_tokens
+
     def active_weight(self, account: TenantAccount) -> float:
         """Weights of the tenants at work, `account` among them."""
         others = sum(other.weight for other in self._accounts.values() if not other.is_idle and other is not account)

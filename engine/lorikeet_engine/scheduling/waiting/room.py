@@ -48,6 +48,7 @@ class WaitingRoom:
     def add(self, request: Request, now: float, *, expires_s: float) -> None:
         """A new request; at `expires_s` it cannot meet its deadline any more."""
         self._new[request.request_id] = request
+        request.siblings.waiting[request.request_id] = request
         self._queue.push(request.account, request, request.n_expected, now)
         if expires_s < NEVER:
             heapq.heappush(self._expiries, (expires_s, request.serial, request))
@@ -63,6 +64,7 @@ class WaitingRoom:
         """It was admitted, or it is over."""
         if self._new.pop(request.request_id, None):
             self._queue.remove(request.account, request, request.n_expected)
+            self._pass_on_prompt(request)
         else:
             del self._parked[request.request_id]
             request.account.n_parked -= 1
@@ -74,14 +76,30 @@ class WaitingRoom:
                 del self._by_adapter[request.adapter]
             self._residency.unwant(request.adapter)
 
+    def _pass_on_prompt(self, request: Request) -> None:
+        """If it went away before it began, the next of its siblings has to compute the prompt."""
+        siblings = request.siblings
+        del siblings.waiting[request.request_id]
+        heir = next(iter(siblings.waiting.values()), None)
+        if heir and not siblings.running and heir.n_expected < request.n_expected:
+            self._queue.expect(heir.account, request.n_expected - heir.n_expected)
+            heir.n_expected = request.n_expected
+
     def expired(self, now: float) -> list[Request]:
         """New requests that cannot meet their deadline any more; they are still in the room."""
         late: list[Request] = []
         while self._expiries and self._expiries[0][0] <= now:
             request = heapq.heappop(self._expiries)[2]
-            if self._new.get(request.request_id) is request:
+            if self._can_expire(request):
                 late.append(request)
+        if len(self._expiries) > 2 * len(self._new) + 64:  # mostly of requests that are over
+            self._expiries = [entry for entry in self._expiries if self._can_expire(entry[2])]
+            heapq.heapify(self._expiries)
         return late
+
+    def _can_expire(self, request: Request) -> bool:
+        """An answer of several that has begun is not cut short because its last part begins late."""
+        return self._new.get(request.request_id) is request and not request.siblings.has_begun
 
     def waiting_for(self, key: AdapterKey) -> list[Request]:
         return list(self._by_adapter.get(key, {}).values())

@@ -23,11 +23,20 @@ def score(
     usage: Usage,
     *,
     waiting: int = 0,
+    n_prefix_blocks: int = 0,
     n_grains: int = 10,
     from_host: bool = True,
     now: float = 0.0,
 ) -> float:
-    return order.score(usage, waiting=waiting, n_grains=n_grains, n_bytes=n_grains * 100, from_host=from_host, now=now)
+    return order.score(
+        usage,
+        waiting=waiting,
+        n_prefix_blocks=n_prefix_blocks,
+        n_grains=n_grains,
+        n_bytes=n_grains * 100,
+        from_host=from_host,
+        now=now,
+    )
 
 
 class OrderMachine(RuleBasedStateMachine):
@@ -144,3 +153,10 @@ def test_offering_again_and_again_takes_no_memory() -> None:
     for round_ in range(10_000):
         order.offer(KEYS[round_ % 8], 1, float(round_ % 13))
     assert len(order._heap) <= 2 * 8 + 64 + 1
+
+
+def test_an_adapter_with_cached_prefixes_is_kept_longer() -> None:
+    order = order_of()
+    usage = Usage()
+    assert score(order, usage, n_prefix_blocks=32) > score(order, usage, n_prefix_blocks=0)
+    assert score(order, usage, n_prefix_blocks=32) == score(order, usage, waiting=1)

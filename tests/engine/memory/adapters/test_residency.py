@@ -336,7 +336,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         rows = {key: (pins, waiting) for key, _, _, pins, waiting in self.residency.overview()}
         for key in KEYS:
             assert rows.get(key, (0, 0)) == (self.pins[key], self.waiting[key])
-            assert self.residency.is_draining(key) == (key in self.draining)
+            assert (self.residency.state(key) is Residency.DRAINING) == (key in self.draining)
 
     def teardown(self) -> None:
         """Whatever happened: everybody who waits can be served, and in the end nothing is held."""

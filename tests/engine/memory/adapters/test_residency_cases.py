@@ -150,7 +150,7 @@ def test_two_tenants_with_the_same_file_hold_two_extents() -> None:
         serve(residency, key, 4)
     assert residency.base(anna) != residency.base(ben)
     assert residency.snapshot().by_tenant == {"anna": 4, "ben": 4}
-    assert residency.host_snapshot().by_tenant == {"anna": 4, "ben": 4}
+    assert residency.host_ledger.snapshot().by_tenant == {"anna": 4, "ben": 4}
 
 
 def test_the_hold_takes_what_a_draining_adapter_leaves_and_nobody_else_gets_it() -> None:
@@ -168,7 +168,7 @@ def test_the_hold_takes_what_a_draining_adapter_leaves_and_nobody_else_gets_it()
     assert residency.n_bytes_missing(KEYS[3]) == 5
     assert run(residency, KEYS[2]) is not None
     assert residency.ledger[MemoryState.RESERVED] == 0
-    assert not residency.is_draining(KEYS[0])
+    assert residency.state(KEYS[0]) is not Residency.DRAINING
 
 
 def test_the_barrier_loads_first_and_breaks_a_lease_that_is_over() -> None:
@@ -195,7 +195,7 @@ def test_fifty_rounds_of_load_and_unload_end_where_they_began() -> None:
         assert residency.retire(KEYS[1])
         assert residency.state(KEYS[1]) is None
         assert KEYS[1] not in {row[0] for row in residency.overview()}
-        assert "digest1" not in residency.snapshot().by_adapter | residency.host_snapshot().by_adapter
+        assert "digest1" not in residency.snapshot().by_adapter | residency.host_ledger.snapshot().by_adapter
         for key in (KEYS[0], KEYS[2]):
             assert residency.retire(key)
         assert set(residency.take_dropped()) == set(KEYS[:3])

@@ -172,7 +172,7 @@ def test_a_tenants_adapters_beyond_its_share_wait_and_other_tenants_do_not() -> 
     engine.submit(*[request(name, max_tokens=20, adapter=name, tenant="many") for name in "abcd"])
     engine.step(8)
     assert set(engine.admitted) == set("abc")
-    assert not any(engine.residency.is_draining(AdapterKey("many", name)) for name in "abc")
+    assert not any((engine.residency.state(AdapterKey("many", name)) is Residency.DRAINING) for name in "abc")
     engine.submit(request("other", adapter="x", tenant="few"))
     engine.step(2)
     assert "other" in engine.admitted

@@ -20,7 +20,7 @@ def key(digest: str, tenant: str = "tenant") -> AdapterKey:
 
 
 def draining(engine: SteppedEngine, digests: Iterable[str]) -> set[str]:
-    return {digest for digest in digests if engine.residency.is_draining(key(digest))}
+    return {digest for digest in digests if (engine.residency.state(key(digest)) is Residency.DRAINING)}
 
 
 def full_arena(**settings: object) -> SteppedEngine:

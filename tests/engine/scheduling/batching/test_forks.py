@@ -13,10 +13,10 @@ BLOCK = 4
 
 
 def sequences(n: int, *, name: str = "r", n_prompt: int = 10, **more: object) -> list[Request]:
-    """As the server makes them for one submit with `n`: one prompt, one group, seeds apart."""
+    """As the server makes them for one submit with `n`: one prompt, seeds apart."""
     prompt = request(name, n_prompt=n_prompt).prompt
     names = [name if i == 0 else f"{name}#{i}" for i in range(n)]
-    made = [request(one, prompt=prompt, group=name, **more) for one in names]  # type: ignore[arg-type]
+    made = [request(one, prompt=prompt, **more) for one in names]  # type: ignore[arg-type]
     for i, one in enumerate(made):
         one.sampling = SamplingParams(temperature=1.0, seed=7 + (i << 64))
     return made

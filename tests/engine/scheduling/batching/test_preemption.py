@@ -10,7 +10,7 @@ from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.memory.kv.prefix_index import PrefixChain
 from lorikeet_engine.memory.ledger import MemoryState, Owner
 from lorikeet_engine.scheduling.batching.preemption import MAX_PREEMPTIONS, SPARED_STEPS, SeatControl, VictimChoice
-from lorikeet_engine.scheduling.limits import PreemptionMode
+from lorikeet_engine.scheduling.limits import PreemptionMode, SchedulerLimits
 from lorikeet_engine.scheduling.request import Request, Stage
 from lorikeet_engine.scheduling.waiting.fairness import TenantAccount
 from tests.support.scripted_engine_parts import COST, PROFILE, request
@@ -19,13 +19,26 @@ from tests.support.stepped_engine import SteppedEngine, stepped_engine
 BLOCK = 4
 
 
+def limits_with(mode: PreemptionMode) -> SchedulerLimits:
+    return SchedulerLimits(
+        max_model_len=400,
+        max_num_seqs=8,
+        max_num_batched_tokens=16,
+        max_adapters_per_step=4,
+        max_queued_requests=10,
+        eos_token_ids=frozenset(),
+        vocab=1000,
+        preemption=mode,
+    )
+
+
 class Bench:
     """Running requests by hand: their blocks are real, their history is as a test says."""
 
     def __init__(self, *, mode: PreemptionMode = "auto", n_host_slots: int = 100, host_bandwidth: float = 1e5) -> None:
         self.kv = KvManager(n_blocks=200, block_size=BLOCK, block_bytes=64, n_host_slots=n_host_slots)
         profile = replace(PROFILE, host_bandwidth=host_bandwidth)
-        self.victims = VictimChoice(kv=self.kv, cost=COST, profile=profile, mode=mode)
+        self.victims = VictimChoice(limits_with(mode), kv=self.kv, cost=COST, profile=profile)
         self.accounts: dict[str, TenantAccount] = {}
         self.running: list[Request] = []
 
@@ -41,7 +54,7 @@ class Bench:
         return one
 
     def choice(self, *, step_id: int = 1000) -> str | None:
-        victim = self.victims.choose(self.running, step_id=step_id, budget=16)
+        victim = self.victims.choose(self.running, step_id=step_id)
         return victim.request_id if victim else None
 
 

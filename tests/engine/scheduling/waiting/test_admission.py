@@ -6,6 +6,7 @@ import pytest
 
 from lorikeet_engine.errors import ContextLengthExceeded
 from lorikeet_engine.identity import AdapterKey
+from lorikeet_engine.memory.adapters.residency import Residency
 from lorikeet_engine.memory.ledger import MemoryState
 from tests.support.scripted_engine_parts import request
 from tests.support.stepped_engine import SteppedEngine, stepped_engine
@@ -162,7 +163,7 @@ def test_nor_does_it_take_the_barriers_place_from_who_needs_it() -> None:
     engine.step(6)
     engine.submit(request("rare", adapter="green"))
     engine.step(5)
-    assert engine.residency.is_draining(AdapterKey("own", "red"))
+    assert engine.residency.state(AdapterKey("own", "red")) is Residency.DRAINING
     engine.drain()
 
 

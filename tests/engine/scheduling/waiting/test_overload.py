@@ -84,11 +84,11 @@ def test_several_answers_are_let_in_together_or_not_at_all(limits: dict[str, flo
     engine = stepped_engine(**limits)
     engine.submit(request("a", tenant=tenant), request("b", tenant=tenant))
     names = ("n", "n#1", "n#2")
-    error = refusal(engine, [request(name, prompt=(1, 2, 3), group="n") for name in names])
+    error = refusal(engine, [request(name, prompt=(1, 2, 3)) for name in names])
     assert error is not None
     assert error.reason == reason
     assert engine.scheduler.n_waiting == 2
-    assert refusal(engine, [request(name, prompt=(1, 2, 3), group="n") for name in names[:2]]) is None
+    assert refusal(engine, [request(name, prompt=(1, 2, 3)) for name in names[:2]]) is None
     engine.drain()
     assert set(engine.finished) == {"a", "b", "n", "n#1"}
 
