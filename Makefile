@@ -11,7 +11,7 @@ TRITON := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),triton
 # Where pip finds a CPU build of torch, for a machine whose pip sees none by itself.
 TORCH_CPU_INDEX ?=
 
-.PHONY: help serve test test-fast lint format venv ui screenshots
+.PHONY: help serve test test-fast lint format venv ui bench screenshots
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' Makefile | sed 's/:.*##/\t/' | expand -t 14
 
@@ -37,6 +37,14 @@ format: $(VENV)/.ready-test    ## let ruff order and format the Python
 	$(BIN)/ruff format .
 
 venv: $(VENV)/.ready    ## the environment only
+
+BENCHMARKS := scheduler static_batching published_experiment overload adapter_churn
+
+bench: $(VENV)/.ready    ## every benchmark, results to benchmarks/results (about a quarter of an hour)
+	@mkdir -p benchmarks/results
+	@$(BIN)/python benchmarks/machine.py --json benchmarks/results/machine.json
+	@set -e; for name in $(BENCHMARKS); do \
+	    $(BIN)/python benchmarks/$$name.py --json benchmarks/results/$$name.json; done
 
 screenshots: $(VENV)/.ready-test ui    ## take README's pictures anew with the browser test
 	$(BIN)/python -m pytest tests/browser --screenshots docs/images

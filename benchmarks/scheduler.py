@@ -8,29 +8,23 @@ them with adapters. Medians and p99 are those of the best of five runs, since ot
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / folder) for folder in ("engine", "adapters", "platform")]
+from figures import Figure, arguments, at_most, present
 
-from lorikeet_engine.cost import DEVICES, ModelCost, load_profile  # noqa: E402
-from lorikeet_engine.identity import AdapterKey  # noqa: E402
-from lorikeet_engine.memory.adapters.residency import AdapterResidency  # noqa: E402
-from lorikeet_engine.memory.kv.manager import KvManager  # noqa: E402
-from lorikeet_engine.memory.kv.prefix_index import PrefixChain, prefix_root  # noqa: E402
-from lorikeet_engine.memory.ledger import Owner  # noqa: E402
-from lorikeet_engine.scheduling.limits import SchedulerLimits  # noqa: E402
-from lorikeet_engine.scheduling.plan import SamplingParams, StepPlan, StepResult  # noqa: E402
-from lorikeet_engine.scheduling.request import Request  # noqa: E402
-from lorikeet_engine.scheduling.scheduler import Scheduler  # noqa: E402
+from lorikeet_engine.cost import DEVICES, ModelCost, load_profile
+from lorikeet_engine.identity import AdapterKey
+from lorikeet_engine.memory.adapters.residency import AdapterResidency
+from lorikeet_engine.memory.kv.manager import KvManager
+from lorikeet_engine.memory.kv.prefix_index import PrefixChain, prefix_root
+from lorikeet_engine.memory.ledger import Owner
+from lorikeet_engine.scheduling.limits import SchedulerLimits
+from lorikeet_engine.scheduling.plan import SamplingParams, StepPlan, StepResult
+from lorikeet_engine.scheduling.request import Request
+from lorikeet_engine.scheduling.scheduler import Scheduler
 
 RUNNING, WAITING, TENANTS, ADAPTERS, BLOCK = 256, 10_000, 200, 24, 16
 PROMPT, ANSWER = 256, 200
@@ -43,17 +37,6 @@ COST = ModelCost(
     layer_bytes=13_000_000_000,
     head_bytes=1_090_000_000,
 )
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One line of the result; `target` is an upper bound."""
-
-    name: str
-    value: float
-    unit: str
-    target: float
-    holds: bool
 
 
 def request(index: int, *, answer: int = ANSWER) -> Request:
@@ -180,28 +163,18 @@ def measure(*, quick: bool) -> list[Figure]:
         medians.append(median(times))
         tails.append(times[int(len(times) * 0.99)])
         gc.collect()
-    figures = [
-        ("plan + commit, median", min(medians) * 1e3, "ms", 1.5),
-        ("plan + commit, p99", min(tails) * 1e3, "ms", 4.0),
-        ("allocate + free a block", per_item(allocate_and_free, runs) * 1e6, "us", 2.0),
-        ("hash + look up a block", per_item(hash_and_look_up, runs) * 1e6, "us", 3.0),
+    return [
+        at_most("plan + commit, median", min(medians) * 1e3, "ms", 1.5),
+        at_most("plan + commit, p99", min(tails) * 1e3, "ms", 4.0),
+        at_most("allocate + free a block", per_item(allocate_and_free, runs) * 1e6, "us", 2.0),
+        at_most("hash + look up a block", per_item(hash_and_look_up, runs) * 1e6, "us", 3.0),
     ]
-    return [Figure(name, value, unit, target, value <= target) for name, value, unit, target in figures]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter runs")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    options = parser.parse_args()
-    figures = measure(quick=options.quick)
-    for figure in figures:
-        verdict = "holds" if figure.holds else "FAILS"
-        sys.stdout.write(f"{figure.name:<28}{figure.value:>9.3f} {figure.unit:<3} <= {figure.target:<5} {verdict}\n")
-    if options.json:
-        options.json.write_text(json.dumps([asdict(figure) for figure in figures], indent=1) + "\n")
-    return 0 if all(figure.holds for figure in figures) else 1
+def main() -> None:
+    options = arguments("How long deciding takes.").parse_args()
+    present("Promised and found", measure(quick=options.quick), options.json)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

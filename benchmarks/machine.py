@@ -1,0 +1,46 @@
+"""On what the results were measured: processor, cores, memory and versions.
+
+    python benchmarks/machine.py [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+PACKAGES = ("lorikeet-serving", "torch", "transformers", "peft", "numpy")
+
+
+def machine() -> dict[str, object]:
+    processor = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return {
+        "processor": processor[0].partition(":")[2].strip() if processor else platform.processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30), 1),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except ModuleNotFoundError:
+        return "not installed"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The machine and the versions that results belong to.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write them here")
+    text = json.dumps(machine(), indent=2)
+    print(text)  # noqa: T201
+    if file := parser.parse_args().json:
+        file.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
