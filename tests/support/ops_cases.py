@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -16,8 +17,12 @@ from lorikeet_adapters.modules import MODULES, Linear, ModuleTable
 from lorikeet_engine.lora.arena import LoraArena
 from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.ops.interface import AttentionBatch, LoraRun, Ops
+from lorikeet_engine.ops.native.library import load_library
+from lorikeet_engine.ops.native.ops import NativeCpuOps
 
 BACKENDS: dict[str, Callable[[], Ops]] = {"cpu": CpuOps}
+if NATIVE_LIBRARY := load_library():
+    BACKENDS["native"] = partial(NativeCpuOps, NATIVE_LIBRARY)
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 # Norm of the error over norm of the result. In bf16 a rounding is 2^-9; attention rounds the weights, too.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -46,7 +47,10 @@ class PrefillRow:
 
 @dataclass(frozen=True, slots=True)
 class CpuPlan:
-    decode: DecodeGather | None
+    """`decode` is what `attend_decode` needs, None without decode rows."""
+
+    n_decode: int
+    decode: Any
     prefill: tuple[PrefillRow, ...]
 
 
@@ -104,17 +108,38 @@ class CpuOps:
     def plan_attention(
         self, *, batch: AttentionBatch, window: int, n_kv_heads: int, block_size: int, dtype: torch.dtype
     ) -> CpuPlan:
-        decode = _plan_decode(batch, window, n_kv_heads, block_size, dtype) if batch.n_decode else None
+        decode = None
+        if batch.n_decode:
+            decode = self.plan_decode(
+                batch=batch, window=window, n_kv_heads=n_kv_heads, block_size=block_size, dtype=dtype
+            )
         rows = range(batch.n_decode, batch.n_rows)
-        return CpuPlan(decode, tuple(_plan_prefill(batch, row, window, block_size, dtype) for row in rows))
+        prefill = tuple(_plan_prefill(batch, row, window, block_size, dtype) for row in rows)
+        return CpuPlan(batch.n_decode, decode, prefill)
+
+    def plan_decode(
+        self, *, batch: AttentionBatch, window: int, n_kv_heads: int, block_size: int, dtype: torch.dtype
+    ) -> Any:
+        """The decode rows' part of `plan_attention`."""
+        return _plan_decode(batch, window, n_kv_heads, block_size, dtype)
+
+    def attend_decode(
+        self, *, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, plan: Any, scale: float
+    ) -> torch.Tensor:
+        """The decode rows' part of `attention`: q [B, H, D] in and out."""
+        return _attend_decode(q, k_cache, v_cache, plan, scale)
 
     def attention(
         self, *, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, plan: CpuPlan, scale: float
     ) -> torch.Tensor:
+        n_rows = plan.n_decode
+        if n_rows == q.shape[0]:
+            return self.attend_decode(q=q, k_cache=k_cache, v_cache=v_cache, plan=plan.decode, scale=scale).flatten(1)
         out = torch.empty_like(q)
-        if plan.decode is not None:
-            n_rows = plan.decode.n_rows
-            out[:n_rows] = _attend_decode(q[:n_rows], k_cache, v_cache, plan.decode, scale)
+        if n_rows:
+            out[:n_rows] = self.attend_decode(
+                q=q[:n_rows], k_cache=k_cache, v_cache=v_cache, plan=plan.decode, scale=scale
+            )
         for row in plan.prefill:
             out[row.first : row.end] = _attend_prefill(q[row.first : row.end], k_cache, v_cache, row, scale)
         return out.flatten(1)

@@ -1,0 +1,218 @@
+"""How long one decode step takes on this CPU: torch's ops against the native ones, in one process and in turn.
+
+    python benchmarks/cpu_step.py MODEL_DIR [--quick] [--json FILE] [--dtype float32] [--context 256] [--threads N]
+
+A step is staging, the forward pass and a greedy choice, with rows behind `--context` tokens and adapters of random
+numbers on all linears. The two backends take turns, step by step, so that other work on the machine meets both; the
+figures are medians. The floor of a step is the bytes it must read over the read bandwidth that this run measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+import torch
+from figures import Figure, arguments, present
+
+from lorikeet_adapters.manifest import GRAIN
+from lorikeet_adapters.modules import MODULES, ModuleTable
+from lorikeet_engine.cost import ModelCost, StepShape, adapter_bytes, step_work
+from lorikeet_engine.execution.kv_cache import KvCache
+from lorikeet_engine.execution.runner import set_threads
+from lorikeet_engine.execution.staging import stage
+from lorikeet_engine.identity import AdapterKey
+from lorikeet_engine.lora.arena import LoraArena
+from lorikeet_engine.model_spec import ModelSpec, load_model_spec
+from lorikeet_engine.models.llama import LlamaModel
+from lorikeet_engine.models.weights import load_weights
+from lorikeet_engine.ops.cpu import CpuOps
+from lorikeet_engine.ops.interface import Ops
+from lorikeet_engine.ops.native.library import load_library
+from lorikeet_engine.ops.native.ops import NativeCpuOps
+from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams, StepPlan
+
+BLOCK = 16
+READ_BYTES = 512 << 20
+RANKS = (8, 16, 32, 64, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Decode rows, and the rank of each row's adapter; rows that name the same index share one."""
+
+    name: str
+    n_rows: int
+    adapters: tuple[int, ...] = ()  # index into RANKS, by row
+
+
+SCENARIOS = (
+    Scenario("1 row", 1),
+    Scenario("1 row, adapter r32", 1, (2,)),
+    Scenario("8 rows", 8),
+    Scenario("16 rows", 16),
+    Scenario("8 rows on one adapter r32", 8, (2,) * 8),
+    Scenario("8 rows on 8 adapters r8..64", 8, tuple(range(8))),
+)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A model on both backends, over the same pages and adapters."""
+
+    spec: ModelSpec
+    models: dict[str, LlamaModel]
+    kv: KvCache
+    arena: LoraArena
+    bases: tuple[int, ...]
+
+    def plan(self, scenario: Scenario, context: int) -> StepPlan:
+        per_row = -(-(context + 1) // BLOCK)
+        rows = []
+        for row in range(scenario.n_rows):
+            adapter = scenario.adapters[row] if scenario.adapters else None
+            rows.append(
+                PlanRow(
+                    request_id=f"r{row}",
+                    phase=Phase.DECODE,
+                    token_ids=(100 + row,),
+                    start=context,
+                    block_table=tuple(1 + row * per_row + i for i in range(per_row)),
+                    adapter=None if adapter is None else AdapterKey("bench", str(adapter)),
+                    extent=-1 if adapter is None else self.bases[adapter],
+                    samples=True,
+                    sampling=SamplingParams(),
+                    n_generated=0,
+                )
+            )
+        return StepPlan(0, tuple(rows))
+
+    @torch.inference_mode()
+    def step(self, backend: str, plan: StepPlan) -> float:
+        started = time.perf_counter()
+        inputs = stage(plan, block_size=BLOCK, n_blocks=self.kv.n_blocks, arena=self.arena)
+        self.models[backend].forward(inputs, self.kv.layers).argmax(-1).tolist()
+        return time.perf_counter() - started
+
+
+def build(model_dir: Path, dtype: torch.dtype, context: int) -> Bench:
+    spec = load_model_spec(model_dir)
+    table = spec.module_table("bench")
+    extents = [random_extent(table, rank, dtype) for rank in RANKS]
+    arena = LoraArena(table=table, pool_bytes=sum(e.nbytes for e in extents) + 4096, dtype=dtype, device="cpu")
+    bases, free = [], 0
+    for extent in extents:
+        arena.write(free, extent)
+        bases.append(free)
+        free += extent.numel() // GRAIN
+    n_blocks = 1 + max(s.n_rows for s in SCENARIOS) * -(-(context + 1) // BLOCK)
+    kv = KvCache(spec, n_blocks=n_blocks, block_size=BLOCK, dtype=dtype)
+    for layer in kv.layers:
+        layer.k[1:].normal_()
+        layer.v[1:].normal_()
+    backends: dict[str, Ops] = {"torch": CpuOps()}
+    if library := load_library():
+        backends["native"] = NativeCpuOps(library)
+    models = {
+        name: LlamaModel(
+            spec=spec,
+            ops=ops,
+            weights=load_weights(model_dir, spec, dtype=dtype, ops=ops),
+            arena=arena,
+            max_positions=context + 1,
+            block_size=BLOCK,
+        )
+        for name, ops in backends.items()
+    }
+    return Bench(spec, models, kv, arena, tuple(bases))
+
+
+def random_extent(table: ModuleTable, rank: int, dtype: torch.dtype) -> torch.Tensor:
+    """An adapter on all linears, in the arena's layout: head, then A and Bt of every module."""
+    head = torch.zeros(table.n_layers, len(MODULES), 2, dtype=torch.int32)
+    n_head = -(-head.nbytes // (GRAIN * dtype.itemsize))
+    position = n_head
+    for layer in range(table.n_layers):
+        for index, name in enumerate(MODULES):
+            head[layer, index] = torch.tensor([position, rank])
+            linear = table.linears[name]
+            position += rank * (linear.in_features + linear.out_features) // GRAIN
+    extent = torch.randn(position * GRAIN).mul_(0.01).to(dtype)
+    extent[: n_head * GRAIN].zero_().view(torch.int32)[: head.numel()] = head.flatten()
+    return extent
+
+
+def read_bandwidth(n_rounds: int) -> float:
+    """Bytes a second that summing a large tensor reads, all threads together."""
+    data = torch.ones(READ_BYTES // 4)
+    return READ_BYTES / min(_seconds(lambda: data.sum().item()) for _ in range(n_rounds))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def floor_seconds(bench: Bench, scenario: Scenario, context: int, bandwidth: float, itemsize: int) -> float:
+    shape = StepShape()
+    for _ in range(scenario.n_rows):
+        shape.add_decode(context)
+    for adapter in set(scenario.adapters):
+        shape.lora_bytes += adapter_bytes(bench.spec, RANKS[adapter], itemsize=itemsize)
+    return step_work(ModelCost.of(bench.spec, itemsize=itemsize), shape).read_bytes / bandwidth
+
+
+def measure(bench: Bench, scenario: Scenario, context: int, n_steps: int) -> dict[str, list[float]]:
+    plan = bench.plan(scenario, context)
+    times: dict[str, list[float]] = {name: [] for name in bench.models}
+    for step in range(n_steps + 3):
+        for name in bench.models:
+            seconds = bench.step(name, plan)
+            if step >= 3:
+                times[name].append(seconds)
+    return times
+
+
+def figures_of(scenario: Scenario, times: dict[str, list[float]], floor: float) -> list[Figure]:
+    name, figures = scenario.name, []
+    medians = {backend: median(values) for backend, values in times.items()}
+    for backend, values in times.items():
+        figures.append(Figure(f"{name}: {backend}", 1e3 * medians[backend], "ms"))
+        spread = quantiles(values, n=10)
+        figures.append(Figure(f"{name}: {backend}, p90 over p10", spread[-1] / spread[0], ""))
+    if "native" in medians:
+        figures.append(Figure(f"{name}: torch over native", medians["torch"] / medians["native"], ""))
+    figures.append(Figure(f"{name}: floor", 1e3 * floor, "ms"))
+    figures.append(Figure(f"{name}: best over floor", min(medians.values()) / floor, ""))
+    return figures
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("model_dir", type=Path)
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
+    parser.add_argument("--context", type=int, default=256, help="tokens before each row")
+    parser.add_argument("--threads", type=int, default=0, help="0 = as the engine chooses")
+    options = parser.parse_args()
+    set_threads(options.threads)
+    dtype = getattr(torch, options.dtype)
+    bench = build(options.model_dir, dtype, options.context)
+    n_steps = 15 if options.quick else 60
+    bandwidth = read_bandwidth(5 if options.quick else 15)
+    figures = [
+        Figure("threads", torch.get_num_threads(), ""),
+        Figure("read bandwidth", bandwidth / 1e9, "GB/s"),
+    ]
+    for scenario in SCENARIOS:
+        times = measure(bench, scenario, options.context, n_steps)
+        floor = floor_seconds(bench, scenario, options.context, bandwidth, dtype.itemsize)
+        figures += figures_of(scenario, times, floor)
+    present(f"A decode step in {options.dtype} behind {options.context} tokens", figures, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""C++ ops for the CPU, compiled on the machine that runs them."""
