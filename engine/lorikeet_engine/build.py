@@ -20,6 +20,8 @@ from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.model_spec import ModelSpec, load_model_spec
 from lorikeet_engine.models.weights import Weights, load_weights
 from lorikeet_engine.ops.cpu import CpuOps
+from lorikeet_engine.ops.native.library import load_library
+from lorikeet_engine.ops.native.ops import NativeCpuOps, covers
 from lorikeet_engine.scheduling.limits import limits_of
 from lorikeet_engine.scheduling.scheduler import Scheduler
 
@@ -64,10 +66,17 @@ def load_model(model_dir: Path, dtype_name: str) -> LoadedModel:
     Raises:
         UnsupportedModel: the model, or the dtype on this device, is not covered.
     """
-    spec, dtype, ops = load_model_spec(model_dir), resolve_dtype(dtype_name), CpuOps()
+    spec, dtype = load_model_spec(model_dir), resolve_dtype(dtype_name)
+    ops = choose_ops(spec)
     available_bytes = available_memory()
     weights = load_weights(model_dir, spec, dtype=dtype, ops=ops)
     return LoadedModel(spec, ops, weights, available_bytes, digest_of_model(model_dir))
+
+
+def choose_ops(spec: ModelSpec) -> CpuOps:
+    """The native ops where they can be compiled and know the model's heads, torch's otherwise."""
+    library = load_library() if covers(spec.head_dim) else None
+    return NativeCpuOps(library) if library else CpuOps()
 
 
 def build_engine(config: EngineConfig, model: LoadedModel | None = None) -> Engine:

@@ -18,7 +18,6 @@ from lorikeet_engine.ops.interface import AttentionBatch, LoraRun, PackedLinear,
 
 LANES = 16  # elements to a vector: widths that are no multiple go the torch way
 PANEL = 48  # columns of a packed weight that lie together
-MAX_HEAD_WIDTH = 512
 MAX_RUN = 16  # tokens of a run from which two matmuls are faster
 WORD_BYTES = 4  # of a weight, along the inputs, that lie together
 SUFFIX = {torch.bfloat16: "bf16", torch.float32: "f32"}
@@ -138,9 +137,7 @@ class NativeCpuOps(CpuOps):
     ) -> torch.Tensor:
         n_tokens, n_heads, width = q.shape
         if rotary is None or not _is_native(q.dtype):
-            return super().rotary_write_kv(
-                q=q, k=k, v=v, rotary=rotary, batch=batch, k_cache=k_cache, v_cache=v_cache
-            )
+            return super().rotary_write_kv(q=q, k=k, v=v, rotary=rotary, batch=batch, k_cache=k_cache, v_cache=v_cache)
         q, k, v = (x if x.stride(2) == 1 and x.stride(1) == width else x.contiguous() for x in (q, k, v))
         out = q.new_empty(n_tokens, n_heads, width)
         self._kernels[q.dtype]["rotary_write"](
@@ -176,7 +173,7 @@ class NativeCpuOps(CpuOps):
         self, *, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, plan: DecodePages, scale: float
     ) -> torch.Tensor:
         n_rows, n_heads, width = q.shape
-        if not _is_native(q.dtype, width) or width > MAX_HEAD_WIDTH:
+        if not _is_native(q.dtype, width):
             raise ValueError(f"heads of {width} {q.dtype}")
         q = q if q.stride(2) == 1 and q.stride(1) == width else q.contiguous()
         out = q.new_empty(n_rows, n_heads, width)
@@ -209,6 +206,8 @@ class NativeCpuOps(CpuOps):
         layer: int,
         site: SiteShape,
     ) -> None:
+        if not _is_native(x.dtype, site.in_features, *(width for _, _, width in site.slices)):
+            return super().add_lora(out=out, x=x, arena=arena, runs=runs, layer=layer, site=site)
         grouped = self._group(runs)
         if len(grouped.short):
             x = _rows(x)
@@ -228,6 +227,7 @@ class NativeCpuOps(CpuOps):
             )
         if grouped.long:
             super().add_lora(out=out, x=x, arena=arena, runs=grouped.long, layer=layer, site=site)
+        return None
 
     def _group(self, runs: Sequence[LoraRun]) -> GroupedRuns:
         """Every layer of a step comes with the same runs, so they are laid out at the first and kept until the next
@@ -242,6 +242,11 @@ class NativeCpuOps(CpuOps):
         if site not in self._slices:
             self._slices[site] = torch.tensor(site.slices, dtype=torch.int64)
         return self._slices[site]
+
+
+def covers(head_width: int) -> bool:
+    """Whether attention is covered; everything else falls back by itself, by what it is called with."""
+    return head_width % LANES == 0
 
 
 def _kernels(library: ctypes.CDLL, suffix: str) -> dict[str, Kernel]:

@@ -28,29 +28,28 @@ struct Partial {
     float *top, *total, *acc;
 };
 
-template <typename T, int G>
-void scores_of(const T* k, const float* q, int64_t width, int64_t n, float (*scores)[LANES]) {
-    for (int64_t i = 0; i < n; ++i) {
-        vf acc[G] = {};
-        for (int64_t d = 0; d < width; d += LANES) {
-            vf key = load(k + i * width + d);
-            for (int g = 0; g < G; ++g) acc[g] += load(q + g * width + d) * key;
-        }
-        for (int g = 0; g < G; ++g) scores[g][i] = sum(acc[g]);
+// W is the width where it is known when compiling, so that a whole chunk's dot products stay in registers; else 0.
+template <typename T, int W>
+vf scores_of(const T* k, const T* q, int64_t width, int64_t n, float scale) {
+    const int64_t d = W ? W : width;
+    vf part[LANES];
+    if (n == LANES) {
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; ++i) part[i] = dot(k + i * d, q, d);
+    } else {
+        for (int i = 0; i < LANES; ++i) part[i] = i < n ? dot(k + i * d, q, d) : vf{};
     }
+    return sums(part) * scale;
 }
 
+constexpr vi INDEX = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
 // Scores become weights relative to the new largest score; what was summed before is brought to the same footing.
-inline void weigh(float* scores, int64_t n, const Partial& p, int64_t width) {
-    for (int64_t i = n; i < LANES; ++i) scores[i] = NOTHING;
-    vf s = load(scores);
-    const float top = std::max(*p.top, largest(s));
-    vf weights = exp(s - top);
-    store(scores, weights);
-    if (n < LANES) {
-        for (int64_t i = n; i < LANES; ++i) scores[i] = 0.0f;
-        weights = load(scores);
-    }
+inline vf weigh(vf scores, int64_t n, const Partial& p, int64_t width) {
+    const vi real = INDEX < int32_t(n);
+    scores = real ? scores : splat(NOTHING);
+    const float top = std::max(*p.top, largest(scores));
+    vf weights = real ? exp(scores - top) : vf{};
     if (top > *p.top) {
         const float factor = std::exp(*p.top - top);
         *p.total *= factor;
@@ -58,43 +57,77 @@ inline void weigh(float* scores, int64_t n, const Partial& p, int64_t width) {
         *p.top = top;
     }
     *p.total += sum(weights);
+    return weights;
 }
 
-template <typename T, int G>
-void attend_span(const Pages<T>& pages, int64_t row, int64_t kv_head, int64_t first, int64_t end, const float* q,
+// acc[g] += weights[g] V over D vectors of the width.
+template <typename T, int G, int D>
+void mix(const T* v, int64_t width, int64_t n, const float (*weights)[LANES], const Partial* parts, int64_t at) {
+    vf acc[G][D];
+    for (int g = 0; g < G; ++g)
+        for (int d = 0; d < D; ++d) acc[g][d] = load(parts[g].acc + at + d * LANES);
+    for (int64_t i = 0; i < n; ++i)
+        for (int d = 0; d < D; ++d) {
+            vf value = load(v + i * width + at + d * LANES);
+            for (int g = 0; g < G; ++g) acc[g][d] += weights[g][i] * value;
+        }
+    for (int g = 0; g < G; ++g)
+        for (int d = 0; d < D; ++d) store(parts[g].acc + at + d * LANES, acc[g][d]);
+}
+
+inline void prefetch(const void* p, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i);
+}
+
+template <typename T, int G, int W>
+void attend_span(const Pages<T>& pages, int64_t row, int64_t kv_head, int64_t first, int64_t end, const T* q,
                  Partial* parts) {
-    const int64_t width = pages.width, block = pages.block;
+    constexpr int D = G <= 6 ? 4 : 2;  // as many as the registers hold
+    const int64_t width = W ? W : pages.width, block = pages.block;
+    const int64_t* table = pages.tables + row * pages.table_stride;
+    auto address = [&](int64_t t) {
+        return ((table[t / block] * pages.n_kv_heads + kv_head) * block + t % block) * width;
+    };
     for (int g = 0; g < G; ++g) {
         *parts[g].top = NOTHING, *parts[g].total = 0.0f;
         std::fill(parts[g].acc, parts[g].acc + width, 0.0f);
     }
-    alignas(64) float scores[G][LANES];
+    alignas(64) float weights[G][LANES];
     int64_t n;
     for (int64_t t = first; t < end; t += n) {
-        const int64_t offset = t % block;
-        n = std::min({LANES, block - offset, end - t});
-        const int64_t page = pages.tables[row * pages.table_stride + t / block];
-        const int64_t at = ((page * pages.n_kv_heads + kv_head) * block + offset) * width;
-        scores_of<T, G>(pages.k + at, q, width, n, scores);
-        for (int g = 0; g < G; ++g) weigh(scores[g], n, parts[g], width);
-        for (int64_t d = 0; d < width; d += LANES) {
-            vf acc[G];
-            for (int g = 0; g < G; ++g) acc[g] = load(parts[g].acc + d);
-            for (int64_t i = 0; i < n; ++i) {
-                vf value = load(pages.v + at + i * width + d);
-                for (int g = 0; g < G; ++g) acc[g] += scores[g][i] * value;
-            }
-            for (int g = 0; g < G; ++g) store(parts[g].acc + d, acc[g]);
+        n = std::min({LANES, block - t % block, end - t});
+        const int64_t at = address(t);
+        if (t + n < end) {  // pages lie anywhere: the hardware does not see the next one coming
+            const int64_t next = address(t + n), bytes = n * width * int64_t(sizeof(T));
+            prefetch(pages.k + next, bytes);
+            prefetch(pages.v + next, bytes);
         }
+        for (int g = 0; g < G; ++g) {
+            vf s = scores_of<T, W>(pages.k + at, q + g * width, width, n, pages.scale);
+            store(weights[g], weigh(s, n, parts[g], width));
+        }
+        int64_t d = 0;
+        for (; d + D * LANES <= width; d += D * LANES) mix<T, G, D>(pages.v + at, width, n, weights, parts, d);
+        for (; d < width; d += LANES) mix<T, G, 1>(pages.v + at, width, n, weights, parts, d);
     }
 }
 
 template <typename T>
-using Attend = void (*)(const Pages<T>&, int64_t, int64_t, int64_t, int64_t, const float*, Partial*);
+using Attend = void (*)(const Pages<T>&, int64_t, int64_t, int64_t, int64_t, const T*, Partial*);
+
+template <typename T, int W>
+Attend<T> attend_for(int64_t group) {
+    static constexpr Attend<T> all[MAX_GROUP] = {
+        attend_span<T, 1, W>, attend_span<T, 2, W>, attend_span<T, 3, W>, attend_span<T, 4, W>,
+        attend_span<T, 5, W>, attend_span<T, 6, W>, attend_span<T, 7, W>, attend_span<T, 8, W>,
+    };
+    return all[group - 1];
+}
 
 template <typename T>
-constexpr Attend<T> ATTEND[MAX_GROUP] = {attend_span<T, 1>, attend_span<T, 2>, attend_span<T, 3>, attend_span<T, 4>,
-                                         attend_span<T, 5>, attend_span<T, 6>, attend_span<T, 7>, attend_span<T, 8>};
+Attend<T> attend_for(int64_t group, int64_t width) {
+    return width == 64 ? attend_for<T, 64>(group) : width == 128 ? attend_for<T, 128>(group) : attend_for<T, 0>(group);
+}
 
 struct Unit {
     int64_t row, kv_head, first, end;
@@ -104,17 +137,15 @@ struct Unit {
 template <typename T>
 void attend_unit(const Pages<T>& pages, const Unit& unit, const T* q, int64_t q_stride, float* scratch) {
     const int64_t group = pages.n_heads / pages.n_kv_heads, width = pages.width, size = width + LANES;
-    alignas(64) float queries[MAX_GROUP * 512];
     for (int64_t g = 0; g < group; g += MAX_GROUP) {
         const int64_t n = std::min(MAX_GROUP, group - g);
-        const T* source = q + unit.row * q_stride + (unit.kv_head * group + g) * width;
-        for (int64_t d = 0; d < n * width; d += LANES) store(queries + d, load(source + d) * pages.scale);
         Partial parts[MAX_GROUP];
         for (int64_t i = 0; i < n; ++i) {
             float* p = scratch + (unit.part + g + i) * size;
             parts[i] = {p, p + 1, p + LANES};
         }
-        ATTEND<T>[n - 1](pages, unit.row, unit.kv_head, unit.first, unit.end, queries, parts);
+        const T* queries = q + unit.row * q_stride + (unit.kv_head * group + g) * width;
+        attend_for<T>(n, width)(pages, unit.row, unit.kv_head, unit.first, unit.end, queries, parts);
     }
 }
 

@@ -13,7 +13,8 @@ namespace lorikeet {
 namespace {
 
 constexpr int64_t GRAIN = 16, MODULES = 7, RANK_MASK = 0xffff;
-constexpr int64_t ROWS = 4, STRIP = 512, MAX_TOKENS = 4;
+// Rows of a matrix taken together, columns of a strip of Bt over all its tokens, tokens taken together.
+constexpr int64_t ROWS = 4, STRIP = 2048, MAX_TOKENS = 4;
 
 struct Run {
     int64_t base, first, n_tokens;
@@ -44,9 +45,11 @@ template <typename T, int R, int M>
 void shrink_tile(const T* a, int64_t n_in, const T* x, int64_t x_stride, float* v, int64_t v_stride) {
     vf acc[R][M] = {};
     int64_t k = 0;
-    for (; k + Dot<T>::STEP <= n_in; k += Dot<T>::STEP)
+    for (; k + Dot<T>::STEP <= n_in; k += Dot<T>::STEP) {
+        for (int r = 0; r < R; ++r) __builtin_prefetch(a + (R + r) * n_in + k);
         for (int m = 0; m < M; ++m)
             for (int r = 0; r < R; ++r) acc[r][m] = Dot<T>::step(acc[r][m], a + r * n_in + k, x + m * x_stride + k);
+    }
     for (; k < n_in; k += LANES)
         for (int m = 0; m < M; ++m)
             for (int r = 0; r < R; ++r) acc[r][m] += load(a + r * n_in + k) * load(x + m * x_stride + k);
@@ -80,38 +83,45 @@ template <typename T, int R, int M>
 void expand_ranks(const T* bt, int64_t width, int64_t n, const float* v, int64_t rank, float* acc) {
     for (int64_t c = 0; c < n; c += LANES) {
         vf w[R];
-        for (int r = 0; r < R; ++r) w[r] = load(bt + r * width + c);
+        for (int r = 0; r < R; ++r) {
+            __builtin_prefetch(bt + (R + r) * width + c);
+            w[r] = load(bt + r * width + c);
+        }
         for (int m = 0; m < M; ++m) {
-            vf total = load(acc + m * STRIP + c);
+            vf total = load(acc + m * (STRIP / M) + c);
             for (int r = 0; r < R; ++r) total += v[m * rank + r] * w[r];
-            store(acc + m * STRIP + c, total);
+            store(acc + m * (STRIP / M) + c, total);
         }
     }
 }
 
 template <typename T, int M>
 void expand_strip(const Pair<T>& p, int64_t begin, int64_t n, int64_t token, T* out, int64_t stride, const float* v) {
-    alignas(64) float acc[M * STRIP];
+    alignas(64) float acc[STRIP];
     T* target = out + (p.first + token) * stride + p.column + begin;
     for (int m = 0; m < M; ++m)
-        for (int64_t c = 0; c < n; c += LANES) store(acc + m * STRIP + c, load(target + m * stride + c));
+        for (int64_t c = 0; c < n; c += LANES) store(acc + m * (STRIP / M) + c, load(target + m * stride + c));
     const float* values = v + token * p.rank;
     int64_t r = 0;
     for (; r + ROWS <= p.rank; r += ROWS)
         expand_ranks<T, ROWS, M>(p.bt + r * p.width + begin, p.width, n, values + r, p.rank, acc);
     for (; r < p.rank; ++r) expand_ranks<T, 1, M>(p.bt + r * p.width + begin, p.width, n, values + r, p.rank, acc);
     for (int m = 0; m < M; ++m)
-        for (int64_t c = 0; c < n; c += LANES) store(target + m * stride + c, load(acc + m * STRIP + c));
+        for (int64_t c = 0; c < n; c += LANES) store(target + m * stride + c, load(acc + m * (STRIP / M) + c));
+}
+
+template <typename T, int M>
+void expand_tokens(const Pair<T>& p, int64_t begin, int64_t end, int64_t t, T* out, int64_t stride, const float* v) {
+    for (int64_t c = begin; c < end; c += STRIP / M)
+        expand_strip<T, M>(p, c, std::min(STRIP / M, end - c), t, out, stride, v);
 }
 
 template <typename T>
 void expand(const Pair<T>& p, int64_t begin, int64_t end, T* out, int64_t stride, const float* scratch) {
     const float* v = scratch + p.v;
-    for (int64_t c = begin; c < end; c += STRIP) {
-        int64_t n = std::min(STRIP, end - c), t = 0;
-        for (; t + MAX_TOKENS <= p.n_tokens; t += MAX_TOKENS) expand_strip<T, MAX_TOKENS>(p, c, n, t, out, stride, v);
-        for (; t < p.n_tokens; ++t) expand_strip<T, 1>(p, c, n, t, out, stride, v);
-    }
+    int64_t t = 0;
+    for (; t + MAX_TOKENS <= p.n_tokens; t += MAX_TOKENS) expand_tokens<T, MAX_TOKENS>(p, begin, end, t, out, stride, v);
+    for (; t < p.n_tokens; ++t) expand_tokens<T, 1>(p, begin, end, t, out, stride, v);
 }
 
 template <typename T>

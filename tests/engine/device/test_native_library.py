@@ -1,0 +1,93 @@
+"""The native ops' library: one OpenMP runtime, one compilation, and torch's ops where there is no compiler."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lorikeet_engine.ops.native import library
+from lorikeet_engine.ops.native.ops import NativeCpuOps
+from tests.support.ops_cases import LORA_CASES, NATIVE_LIBRARY, SITES, lora_data
+
+PROBE = """
+import os, re, torch
+from lorikeet_engine.ops.native.library import load_library
+from lorikeet_engine.ops.native.ops import NativeCpuOps
+torch.set_num_threads(2)
+ops = NativeCpuOps(load_library())
+torch.randn(512, 512) @ torch.randn(512, 512)
+before = len(os.listdir("/proc/self/task"))
+x = torch.randn(4, 64)
+ops.linear(x=x, linear=ops.pack_linear(weight=torch.randn(192, 64), bias=None))
+maps = open("/proc/self/maps").read()
+print(sorted(set(re.findall(r"/lib(?:gomp|iomp5|omp)[^/]*$", maps, re.M))), len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+@pytest.fixture
+def ops() -> NativeCpuOps:
+    assert NATIVE_LIBRARY is not None, "the tests need a C++ compiler"
+    return NativeCpuOps(NATIVE_LIBRARY)
+
+
+def test_the_library_shares_torchs_runtime_and_threads() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, env=environment, check=True)
+    runtime = library.openmp_runtime().name
+    assert done.stdout.strip() == f"['/{runtime}'] 0"
+
+
+def test_it_is_compiled_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for _ in range(2):
+        assert library.load_library(tmp_path) is not None
+    assert [record.getMessage().split(" with ")[0] for record in caplog.records] == ["compiled the native CPU ops"]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_without_a_compiler_one_line_says_that_torch_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert library.load_library(tmp_path) is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "no native CPU ops, torch's serve: no C++ compiler (g++) on this machine"
+    ]
+
+
+def test_a_source_that_does_not_compile_leaves_torchs_ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    (sources / "broken.cpp").write_text("int broken(")
+    monkeypatch.setattr(library, "SOURCES", sources)
+    assert library.load_library(tmp_path / "cache") is None
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_row_of_a_linear_is_the_same_to_the_last_bit_in_any_batch(ops: NativeCpuOps, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(5)
+    weight = torch.randn(208, 96, generator=generator).to(dtype)
+    x = torch.randn(130, 96, generator=generator).to(dtype)
+    packed = ops.pack_linear(weight=weight, bias=None)
+    together = ops.linear(x=x, linear=packed)
+    for n_rows in (1, 2, 3, 8, 13, 65):
+        assert torch.equal(ops.linear(x=x[:n_rows], linear=packed), together[:n_rows])
+
+
+def test_an_adapters_delta_is_the_same_to_the_last_bit_in_any_batch(ops: NativeCpuOps) -> None:
+    case = next(case for case in LORA_CASES if case.name == "one_token_each")
+    data = lora_data(case, "qkv", torch.bfloat16)
+    site = data.arena.site(SITES["qkv"])
+    together, alone = data.out.clone(), data.out.clone()
+    ops.add_lora(out=together, x=data.x, arena=data.arena.storage, runs=data.runs, layer=0, site=site)
+    for run in data.runs:
+        ops.add_lora(out=alone, x=data.x, arena=data.arena.storage, runs=(run,), layer=0, site=site)
+    assert torch.equal(together, alone)
