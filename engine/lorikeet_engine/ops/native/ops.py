@@ -60,7 +60,7 @@ class NativeCpuOps(CpuOps):
         super().__init__()
         self._kernels = {dtype: _kernels(library, suffix) for dtype, suffix in SUFFIX.items()}
         self._grouped = GroupedRuns((), torch.empty(0, 3, dtype=torch.int64), ())
-        self._slices: dict[SiteShape, torch.Tensor] = {}
+        self._slices: dict[SiteShape, torch.Tensor | None] = {}
 
     def pack_linear(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
         out_features, in_features = weight.shape
@@ -206,12 +206,12 @@ class NativeCpuOps(CpuOps):
         layer: int,
         site: SiteShape,
     ) -> None:
-        if not _is_native(x.dtype, site.in_features, *(width for _, _, width in site.slices)):
+        slices = self._slices_of(site)
+        if slices is None or x.dtype not in SUFFIX:
             return super().add_lora(out=out, x=x, arena=arena, runs=runs, layer=layer, site=site)
         grouped = self._group(runs)
         if len(grouped.short):
             x = _rows(x)
-            slices = self._slices_of(site)
             self._kernels[x.dtype]["lora"](
                 out.data_ptr(),
                 out.stride(0),
@@ -238,9 +238,12 @@ class NativeCpuOps(CpuOps):
             self._grouped = GroupedRuns(runs, table, tuple(run for run in runs if run.n_tokens > MAX_RUN))
         return self._grouped
 
-    def _slices_of(self, site: SiteShape) -> torch.Tensor:
+    def _slices_of(self, site: SiteShape) -> torch.Tensor | None:
+        """The site's slices as the library reads them, None where a width is no multiple of a vector."""
         if site not in self._slices:
-            self._slices[site] = torch.tensor(site.slices, dtype=torch.int64)
+            widths = (site.in_features, *(width for _, _, width in site.slices))
+            covered = not any(width % LANES for width in widths)
+            self._slices[site] = torch.tensor(site.slices, dtype=torch.int64) if covered else None
         return self._slices[site]
 
 

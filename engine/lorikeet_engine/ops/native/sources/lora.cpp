@@ -1,8 +1,9 @@
 // Grouped LoRA: out[run] += round(x[run] A^T) Bt for all short runs and slices of one site in one call.
 //
 // A and Bt are read where they lie in the arena, by the head at the front of each extent. Work is cut by the weights'
-// bytes, not by adapter, so that one thread's share of a batch of unlike ranks is as large as another's. The order in
-// which one output is summed depends on nothing but its adapter.
+// bytes: an adapter's matrices that fall into one thread's share are read by it front to back, A and then Bt; those on
+// the border between two shares are split over all threads. The order in which one output is summed depends on nothing
+// but its adapter.
 #include <algorithm>
 #include <vector>
 
@@ -13,8 +14,10 @@ namespace lorikeet {
 namespace {
 
 constexpr int64_t GRAIN = 16, MODULES = 7, RANK_MASK = 0xffff;
-// Rows of a matrix taken together, columns of a strip of Bt over all its tokens, tokens taken together.
-constexpr int64_t ROWS = 4, STRIP = 2048, MAX_TOKENS = 4;
+constexpr int64_t FIXED = 4;  // what reading a weight costs, in what computing with it costs a token
+// Rows of a matrix taken together, columns of a strip of Bt over all its tokens, tokens taken together; and columns of
+// Bt that never part, so that how they are summed does not depend on where a thread's share ends.
+constexpr int64_t ROWS = 4, STRIP = 2048, MAX_TOKENS = 4, TILE = 2 * LANES, AHEAD = 8192;
 
 struct Run {
     int64_t base, first, n_tokens;
@@ -30,10 +33,18 @@ struct Pair {  // one adapter's matrices for one slice
     int64_t rank, first, n_tokens, column, width;
     int64_t v;         // where its x A^T begins in the scratch, [token][rank]
     int64_t cost;      // of a row of A, or of a rank of a tile of Bt
-    int64_t shrink_at, expand_at;  // cost of all that stands before it
+    int64_t begin, end;            // its place in the cost of all pairs
+    int64_t shrink_at, expand_at;  // on a border: its places in the cost of those split
 };
 
 inline int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
+
+// How far ahead of a group of rows to fetch: whole groups, and AHEAD bytes at least. What follows A is Bt, and what
+// follows Bt mostly the next module's A.
+template <typename T>
+int64_t ahead(int64_t group) {
+    return group * ceil_div(AHEAD, group * int64_t(sizeof(T)));
+}
 
 // Units of equal cost that begin inside [low, high), as [begin, end) of `count`.
 inline void share(int64_t at, int64_t cost, int64_t count, int64_t low, int64_t high, int64_t& begin, int64_t& end) {
@@ -43,10 +54,11 @@ inline void share(int64_t at, int64_t cost, int64_t count, int64_t low, int64_t 
 
 template <typename T, int R, int M>
 void shrink_tile(const T* a, int64_t n_in, const T* x, int64_t x_stride, float* v, int64_t v_stride) {
+    const int64_t next = ahead<T>(R * n_in);
     vf acc[R][M] = {};
     int64_t k = 0;
     for (; k + Dot<T>::STEP <= n_in; k += Dot<T>::STEP) {
-        for (int r = 0; r < R; ++r) __builtin_prefetch(a + (R + r) * n_in + k);
+        for (int r = 0; r < R; ++r) __builtin_prefetch(a + r * n_in + k + next);
         for (int m = 0; m < M; ++m)
             for (int r = 0; r < R; ++r) acc[r][m] = Dot<T>::step(acc[r][m], a + r * n_in + k, x + m * x_stride + k);
     }
@@ -79,12 +91,13 @@ void shrink(const Pair<T>& p, int64_t begin, int64_t end, const T* x, int64_t x_
     for (; r < end; ++r) shrink_rows<T, 1>(p.a + r * n_in, n_in, rows, x_stride, v + r, p.rank, p.n_tokens);
 }
 
-template <typename T, int R, int M>
-void expand_ranks(const T* bt, int64_t width, int64_t n, const float* v, int64_t rank, float* acc) {
+template <int R, int M, typename T>
+void add_ranks(const T* bt, int64_t width, int64_t n, const float* v, int64_t rank, float* acc) {
+    const int64_t next = ahead<T>(R * width);
     for (int64_t c = 0; c < n; c += LANES) {
         vf w[R];
         for (int r = 0; r < R; ++r) {
-            __builtin_prefetch(bt + (R + r) * width + c);
+            __builtin_prefetch(bt + r * width + c + next);
             w[r] = load(bt + r * width + c);
         }
         for (int m = 0; m < M; ++m) {
@@ -95,25 +108,98 @@ void expand_ranks(const T* bt, int64_t width, int64_t n, const float* v, int64_t
     }
 }
 
-template <typename T, int M>
-void expand_strip(const Pair<T>& p, int64_t begin, int64_t n, int64_t token, T* out, int64_t stride, const float* v) {
+// target[m] += v[m] Bt over n columns, summed in the order of the ranks.
+template <int M, typename T>
+void add_columns(const T* bt, int64_t width, int64_t n, const float* v, int64_t rank, T* target, int64_t stride) {
     alignas(64) float acc[STRIP];
-    T* target = out + (p.first + token) * stride + p.column + begin;
     for (int m = 0; m < M; ++m)
         for (int64_t c = 0; c < n; c += LANES) store(acc + m * (STRIP / M) + c, load(target + m * stride + c));
-    const float* values = v + token * p.rank;
     int64_t r = 0;
-    for (; r + ROWS <= p.rank; r += ROWS)
-        expand_ranks<T, ROWS, M>(p.bt + r * p.width + begin, p.width, n, values + r, p.rank, acc);
-    for (; r < p.rank; ++r) expand_ranks<T, 1, M>(p.bt + r * p.width + begin, p.width, n, values + r, p.rank, acc);
+    for (; r + ROWS <= rank; r += ROWS) add_ranks<ROWS, M>(bt + r * width, width, n, v + r, rank, acc);
+    for (; r < rank; ++r) add_ranks<1, M>(bt + r * width, width, n, v + r, rank, acc);
     for (int m = 0; m < M; ++m)
         for (int64_t c = 0; c < n; c += LANES) store(target + m * stride + c, load(acc + m * (STRIP / M) + c));
 }
 
+#if defined(__AVX512BF16__)
+// Two ranks' rows interleaved are what the bf16 product wants. Interleaving works inside 128-bit lanes, so that sums are
+// kept in its order (`low`: the first half of each lane's columns) and put straight when they are stored.
+constexpr int64_t WIDE = TILE;
+
+inline void in_lanes(const vf& a, const vf& b, float* acc) {
+    store(acc, __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27));
+    store(acc + LANES, __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31));
+}
+
+inline void put_straight(const float* acc, bf16* target) {
+    vf low = load(acc), high = load(acc + LANES);
+    store(target, __builtin_shufflevector(low, high, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23));
+    store(target + LANES,
+          __builtin_shufflevector(low, high, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31));
+}
+
+// PAIRS pairs of ranks; the last rank of an odd number stands alone and is paired with itself times zero.
+template <int PAIRS, int M>
+void add_pairs(const bf16* bt, int64_t width, int64_t n, const float* v, int64_t rank, bool alone, float* acc) {
+    const int64_t next = ahead<bf16>(2 * PAIRS * width);
+    int32_t pairs[PAIRS][M];
+    for (int p = 0; p < PAIRS; ++p)
+        for (int m = 0; m < M; ++m) {
+            bf16 both[2];
+            narrow(both, v[m * rank + 2 * p]);
+            narrow(both + 1, alone ? 0.0f : v[m * rank + 2 * p + 1]);
+            std::memcpy(&pairs[p][m], both, sizeof both);
+        }
+    for (int64_t c = 0; c < n; c += WIDE) {
+        __m512bh low[PAIRS], high[PAIRS];
+        for (int p = 0; p < PAIRS; ++p) {
+            const bf16 *first = bt + 2 * p * width + c, *second = alone ? first : first + width;
+            __builtin_prefetch(first + next);
+            __builtin_prefetch(second + next);
+            __m512i a = _mm512_loadu_si512(first), b = _mm512_loadu_si512(second);
+            low[p] = (__m512bh)_mm512_unpacklo_epi16(a, b);
+            high[p] = (__m512bh)_mm512_unpackhi_epi16(a, b);
+        }
+        for (int m = 0; m < M; ++m) {
+            float* at = acc + m * (STRIP / M) + c;
+            __m512 l = (__m512)load(at), h = (__m512)load(at + LANES);
+            for (int p = 0; p < PAIRS; ++p) {
+                const __m512bh value = (__m512bh)_mm512_set1_epi32(pairs[p][m]);
+                l = _mm512_dpbf16_ps(l, value, low[p]);
+                h = _mm512_dpbf16_ps(h, value, high[p]);
+            }
+            store(at, (vf)l), store(at + LANES, (vf)h);
+        }
+    }
+}
+
+template <int M>
+void add_columns(const bf16* bt, int64_t width, int64_t n, const float* v, int64_t rank, bf16* target,
+                 int64_t stride) {
+    constexpr int PAIRS = 4;
+    alignas(64) float acc[STRIP];
+    const int64_t wide = n / WIDE * WIDE;
+    for (int m = 0; m < M; ++m)
+        for (int64_t c = 0; c < wide; c += WIDE) {
+            const bf16* from = target + m * stride + c;
+            in_lanes(load(from), load(from + LANES), acc + m * (STRIP / M) + c);
+        }
+    int64_t r = 0;
+    for (; r + 2 * PAIRS <= rank; r += 2 * PAIRS)
+        add_pairs<PAIRS, M>(bt + r * width, width, wide, v + r, rank, false, acc);
+    for (; r < rank; r += 2) add_pairs<1, M>(bt + r * width, width, wide, v + r, rank, r + 1 == rank, acc);
+    for (int m = 0; m < M; ++m)
+        for (int64_t c = 0; c < wide; c += WIDE)
+            put_straight(acc + m * (STRIP / M) + c, target + m * stride + c);
+    if (wide < n) add_columns<M, bf16>(bt + wide, width, n - wide, v, rank, target + wide, stride);
+}
+#endif
+
 template <typename T, int M>
 void expand_tokens(const Pair<T>& p, int64_t begin, int64_t end, int64_t t, T* out, int64_t stride, const float* v) {
     for (int64_t c = begin; c < end; c += STRIP / M)
-        expand_strip<T, M>(p, c, std::min(STRIP / M, end - c), t, out, stride, v);
+        add_columns<M>(p.bt + c, p.width, std::min(STRIP / M, end - c), v + t * p.rank, p.rank,
+                       out + (p.first + t) * stride + p.column + c, stride);
 }
 
 template <typename T>
@@ -129,8 +215,9 @@ void add(T* out, int64_t out_stride, const T* x, int64_t x_stride, const T* aren
          int64_t layer, const Slice* slices, int64_t n_slices, int64_t n_in) {
     static thread_local std::vector<Pair<T>> pairs;
     static thread_local std::vector<float> values;
+    std::vector<int64_t> split;
     pairs.clear();
-    int64_t n_values = 0, shrink_cost = 0, expand_cost = 0;
+    int64_t n_values = 0, total = 0;
     for (int64_t i = 0; i < n_runs; ++i) {
         const Run& run = runs[i];
         const T* extent = arena + GRAIN * run.base;
@@ -140,33 +227,49 @@ void add(T* out, int64_t out_stride, const T* x, int64_t x_stride, const T* aren
             const int64_t rank = head[slice.module * 2 + 1] & RANK_MASK;
             if (rank == 0) continue;
             const T* a = extent + GRAIN * int64_t(head[slice.module * 2]);
-            const int64_t cost = 4 + run.n_tokens;
+            const int64_t size = rank * (n_in + slice.width) * (FIXED + run.n_tokens);
             pairs.push_back({a, a + rank * n_in, rank, run.first, run.n_tokens, slice.column, slice.width, n_values,
-                             cost, shrink_cost, expand_cost});
+                             FIXED + run.n_tokens, total, total + size, 0, 0});
             n_values += rank * run.n_tokens;
-            shrink_cost += rank * cost;
-            expand_cost += slice.width / LANES * rank * cost;
+            total += size;
         }
     }
     if (pairs.empty()) return;
     if (int64_t(values.size()) < n_values) values.resize(n_values);
-    const Pair<T>* all = pairs.data();
+    Pair<T>* all = pairs.data();
     const int64_t n_pairs = pairs.size();
     float* scratch = values.data();
+    int64_t shrink_cost = 0, expand_cost = 0;
 #pragma omp parallel
     {
         int64_t thread = 0, n_threads = 1, begin, end;
         thread_index(thread, n_threads);
+        auto border = [&](int64_t t) { return total * t / n_threads; };
+#pragma omp single
+        for (int64_t i = 0, t = 1; i < n_pairs; ++i) {
+            while (t < n_threads && border(t) <= all[i].begin) ++t;
+            if (t == n_threads || border(t) >= all[i].end) continue;
+            all[i].shrink_at = shrink_cost, all[i].expand_at = expand_cost;
+            shrink_cost += all[i].rank * all[i].cost;
+            expand_cost += ceil_div(all[i].width, TILE) * all[i].rank * all[i].cost;
+            split.push_back(i);
+        }
         int64_t low = shrink_cost * thread / n_threads, high = shrink_cost * (thread + 1) / n_threads;
-        for (int64_t i = 0; i < n_pairs; ++i) {
+        for (int64_t i : split) {
             share(all[i].shrink_at, all[i].cost, all[i].rank, low, high, begin, end);
             if (begin < end) shrink(all[i], begin, end, x, x_stride, n_in, scratch);
         }
+        for (int64_t i = 0; i < n_pairs; ++i) {
+            if (all[i].begin < border(thread) || all[i].end > border(thread + 1)) continue;
+            shrink(all[i], 0, all[i].rank, x, x_stride, n_in, scratch);
+            expand(all[i], 0, all[i].width, out, out_stride, scratch);
+        }
 #pragma omp barrier
         low = expand_cost * thread / n_threads, high = expand_cost * (thread + 1) / n_threads;
-        for (int64_t i = 0; i < n_pairs; ++i) {
-            share(all[i].expand_at, all[i].cost * all[i].rank, all[i].width / LANES, low, high, begin, end);
-            if (begin < end) expand(all[i], begin * LANES, end * LANES, out, out_stride, scratch);
+        for (int64_t i : split) {
+            share(all[i].expand_at, all[i].cost * all[i].rank, ceil_div(all[i].width, TILE), low, high, begin, end);
+            end = std::min(all[i].width, end * TILE);
+            if (begin * TILE < end) expand(all[i], begin * TILE, end, out, out_stride, scratch);
         }
     }
 }
