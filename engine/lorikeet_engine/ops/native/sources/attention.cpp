@@ -28,14 +28,24 @@ struct Partial {
     float *top, *total, *acc;
 };
 
+template <typename T>
+inline void prefetch(const T* row, int64_t width) {
+    for (int64_t d = 0; d < width; d += 64 / int64_t(sizeof(T))) __builtin_prefetch(row + d);
+}
+
 // W is the width where it is known when compiling, so that a whole chunk's dot products stay in registers; else 0.
+// `ahead`: how far away the next page lies. Pages lie anywhere, so the hardware does not see the next one coming; it is
+// fetched row by row beside the work on this one, 0 for not at all.
 template <typename T, int W>
-vf scores_of(const T* k, const T* q, int64_t width, int64_t n, float scale) {
+vf scores_of(const T* k, const T* q, int64_t width, int64_t n, float scale, int64_t ahead) {
     const int64_t d = W ? W : width;
     vf part[LANES];
     if (n == LANES) {
 #pragma GCC unroll 16
-        for (int i = 0; i < LANES; ++i) part[i] = dot(k + i * d, q, d);
+        for (int i = 0; i < LANES; ++i) {
+            if (ahead) prefetch(k + i * d + ahead, d);
+            part[i] = dot(k + i * d, q, d);
+        }
     } else {
         for (int i = 0; i < LANES; ++i) part[i] = i < n ? dot(k + i * d, q, d) : vf{};
     }
@@ -62,21 +72,20 @@ inline vf weigh(vf scores, int64_t n, const Partial& p, int64_t width) {
 
 // acc[g] += weights[g] V over D vectors of the width.
 template <typename T, int G, int D>
-void mix(const T* v, int64_t width, int64_t n, const float (*weights)[LANES], const Partial* parts, int64_t at) {
+void mix(const T* v, int64_t width, int64_t n, const float (*weights)[LANES], const Partial* parts, int64_t at,
+         int64_t ahead) {
     vf acc[G][D];
     for (int g = 0; g < G; ++g)
         for (int d = 0; d < D; ++d) acc[g][d] = load(parts[g].acc + at + d * LANES);
-    for (int64_t i = 0; i < n; ++i)
+    for (int64_t i = 0; i < n; ++i) {
+        if (ahead) prefetch(v + i * width + at + ahead, D * LANES);
         for (int d = 0; d < D; ++d) {
             vf value = load(v + i * width + at + d * LANES);
             for (int g = 0; g < G; ++g) acc[g][d] += weights[g][i] * value;
         }
+    }
     for (int g = 0; g < G; ++g)
         for (int d = 0; d < D; ++d) store(parts[g].acc + at + d * LANES, acc[g][d]);
-}
-
-inline void prefetch(const void* p, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i);
 }
 
 template <typename T, int G, int W>
@@ -97,18 +106,15 @@ void attend_span(const Pages<T>& pages, int64_t row, int64_t kv_head, int64_t fi
     for (int64_t t = first; t < end; t += n) {
         n = std::min({LANES, block - t % block, end - t});
         const int64_t at = address(t);
-        if (t + n < end) {  // pages lie anywhere: the hardware does not see the next one coming
-            const int64_t next = address(t + n), bytes = n * width * int64_t(sizeof(T));
-            prefetch(pages.k + next, bytes);
-            prefetch(pages.v + next, bytes);
-        }
+        const int64_t ahead = t + n < end ? address(t + n) - at : 0;
         for (int g = 0; g < G; ++g) {
-            vf s = scores_of<T, W>(pages.k + at, q + g * width, width, n, pages.scale);
+            vf s = scores_of<T, W>(pages.k + at, q + g * width, width, n, pages.scale, g ? 0 : ahead);
             store(weights[g], weigh(s, n, parts[g], width));
         }
         int64_t d = 0;
-        for (; d + D * LANES <= width; d += D * LANES) mix<T, G, D>(pages.v + at, width, n, weights, parts, d);
-        for (; d < width; d += LANES) mix<T, G, 1>(pages.v + at, width, n, weights, parts, d);
+        for (; d + D * LANES <= width; d += D * LANES)
+            mix<T, G, D>(pages.v + at, width, n, weights, parts, d, ahead);
+        for (; d < width; d += LANES) mix<T, G, 1>(pages.v + at, width, n, weights, parts, d, ahead);
     }
 }
 
