@@ -13,7 +13,16 @@ import torch
 
 from lorikeet_engine.ops.native import library
 from lorikeet_engine.ops.native.ops import NativeCpuOps
-from tests.support.ops_cases import LORA_CASES, NATIVE_LIBRARY, SITES, lora_data
+from tests.support.ops_cases import (
+    LORA_CASES,
+    NATIVE_LIBRARY,
+    SITES,
+    TOLERANCE,
+    AttentionCase,
+    attention_data,
+    lora_data,
+    relative_error,
+)
 
 PROBE = """
 import os, re, torch
@@ -34,6 +43,16 @@ print(sorted(set(re.findall(r"/lib(?:gomp|iomp5|omp)[^/]*$", maps, re.M))), len(
 def ops() -> NativeCpuOps:
     assert NATIVE_LIBRARY is not None, "the tests need a C++ compiler"
     return NativeCpuOps(NATIVE_LIBRARY)
+
+
+@pytest.fixture(scope="module")
+def portable(tmp_path_factory: pytest.TempPathFactory) -> NativeCpuOps:
+    """The same sources for the oldest CPU of this kind."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library, "FLAGS", tuple(flag for flag in library.FLAGS if flag != "-march=native"))
+        built = library.load_library(tmp_path_factory.mktemp("portable"))
+    assert built is not None
+    return NativeCpuOps(built)
 
 
 def test_the_library_shares_torchs_runtime_and_threads() -> None:
@@ -91,3 +110,28 @@ def test_an_adapters_delta_is_the_same_to_the_last_bit_in_any_batch(ops: NativeC
     for run in data.runs:
         ops.add_lora(out=alone, x=data.x, arena=data.arena.storage, runs=(run,), layer=0, site=site)
     assert torch.equal(together, alone)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_cpu_without_wide_vectors_computes_the_same(
+    ops: NativeCpuOps, dtype: torch.dtype, portable: NativeCpuOps
+) -> None:
+    case = AttentionCase("portable", ((40, 1), (200, 1)), heads=6, kv_heads=2, width=48)
+    data = attention_data(case, dtype)
+    lora = lora_data(next(case for case in LORA_CASES if case.name == "one_token_each"), "gate_up", dtype)
+    site = lora.arena.site(SITES["gate_up"])
+    weight, x = torch.randn(80, 48).to(dtype), torch.randn(3, 48).to(dtype)
+    results = []
+    for backend in (ops, portable):
+        plan = backend.plan_attention(batch=data.batch, window=0, n_kv_heads=2, block_size=16, dtype=dtype)
+        out = lora.out.clone()
+        backend.add_lora(out=out, x=lora.x, arena=lora.arena.storage, runs=lora.runs, layer=0, site=site)
+        results.append(
+            (
+                backend.attention(q=data.q, k_cache=data.k_cache, v_cache=data.v_cache, plan=plan, scale=0.2),
+                backend.linear(x=x, linear=backend.pack_linear(weight=weight, bias=None)),
+                backend.silu_mul(gate_up=out),
+            )
+        )
+    for here, there in zip(*results, strict=True):
+        assert relative_error(there, here) <= TOLERANCE[dtype]

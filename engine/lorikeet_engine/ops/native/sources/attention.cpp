@@ -89,37 +89,60 @@ void mix(const T* v, int64_t width, int64_t n, const float (*weights)[LANES], co
 }
 
 template <typename T, int G, int W>
-void attend_span(const Pages<T>& pages, int64_t row, int64_t kv_head, int64_t first, int64_t end, const T* q,
-                 Partial* parts) {
+void attend_chunk(const T* k, const T* v, const T* q, int64_t width, int64_t n, float scale, int64_t ahead,
+                  const Partial* parts) {
     constexpr int D = G <= 6 ? 4 : 2;  // as many as the registers hold
-    const int64_t width = W ? W : pages.width, block = pages.block;
-    const int64_t* table = pages.tables + row * pages.table_stride;
-    auto address = [&](int64_t t) {
-        return ((table[t / block] * pages.n_kv_heads + kv_head) * block + t % block) * width;
-    };
-    for (int g = 0; g < G; ++g) {
-        *parts[g].top = NOTHING, *parts[g].total = 0.0f;
-        std::fill(parts[g].acc, parts[g].acc + width, 0.0f);
-    }
     alignas(64) float weights[G][LANES];
-    int64_t n;
-    for (int64_t t = first; t < end; t += n) {
-        n = std::min({LANES, block - t % block, end - t});
-        const int64_t at = address(t);
-        const int64_t ahead = t + n < end ? address(t + n) - at : 0;
-        for (int g = 0; g < G; ++g) {
-            vf s = scores_of<T, W>(pages.k + at, q + g * width, width, n, pages.scale, g ? 0 : ahead);
-            store(weights[g], weigh(s, n, parts[g], width));
+    for (int g = 0; g < G; ++g) {
+        vf s = scores_of<T, W>(k, q + g * width, width, n, scale, g ? 0 : ahead);
+        store(weights[g], weigh(s, n, parts[g], width));
+    }
+    int64_t d = 0;
+    for (; d + D * LANES <= width; d += D * LANES) mix<T, G, D>(v, width, n, weights, parts, d, ahead);
+    for (; d < width; d += LANES) mix<T, G, 1>(v, width, n, weights, parts, d, ahead);
+}
+
+// Some consecutive KV heads of one row over one span, page by page: their parts of a page lie side by side.
+struct Unit {
+    int64_t row, kv_first, kv_end, first, end;
+    int64_t part;  // index of the partial results of the row's first head in this span
+};
+
+// Query heads [g, g + G) of each group.
+template <typename T, int G, int W>
+void attend_span(const Pages<T>& pages, const Unit& unit, int64_t g, const T* q, float* scratch) {
+    const int64_t width = W ? W : pages.width, block = pages.block, group = pages.n_heads / pages.n_kv_heads;
+    const int64_t* table = pages.tables + unit.row * pages.table_stride;
+    auto address = [&](int64_t t) { return (table[t / block] * pages.n_kv_heads * block + t % block) * width; };
+    auto parts_of = [&](int64_t kv_head, Partial* parts) {
+        for (int i = 0; i < G; ++i) {
+            float* p = scratch + (unit.part + kv_head * group + g + i) * (width + LANES);
+            parts[i] = {p, p + 1, p + LANES};
         }
-        int64_t d = 0;
-        for (; d + D * LANES <= width; d += D * LANES)
-            mix<T, G, D>(pages.v + at, width, n, weights, parts, d, ahead);
-        for (; d < width; d += LANES) mix<T, G, 1>(pages.v + at, width, n, weights, parts, d, ahead);
+    };
+    Partial parts[G];
+    for (int64_t head = unit.kv_first; head < unit.kv_end; ++head) {
+        parts_of(head, parts);
+        for (int i = 0; i < G; ++i) {
+            *parts[i].top = NOTHING, *parts[i].total = 0.0f;
+            std::fill(parts[i].acc, parts[i].acc + width, 0.0f);
+        }
+    }
+    int64_t n;
+    for (int64_t t = unit.first; t < unit.end; t += n) {
+        n = std::min({LANES, block - t % block, unit.end - t});
+        const int64_t at = address(t), ahead = t + n < unit.end ? address(t + n) - at : 0;
+        for (int64_t head = unit.kv_first; head < unit.kv_end; ++head) {
+            parts_of(head, parts);
+            const int64_t here = at + head * block * width;
+            attend_chunk<T, G, W>(pages.k + here, pages.v + here, q + (head * group + g) * width, width, n,
+                                  pages.scale, ahead, parts);
+        }
     }
 }
 
 template <typename T>
-using Attend = void (*)(const Pages<T>&, int64_t, int64_t, int64_t, int64_t, const T*, Partial*);
+using Attend = void (*)(const Pages<T>&, const Unit&, int64_t, const T*, float*);
 
 template <typename T, int W>
 Attend<T> attend_for(int64_t group) {
@@ -135,24 +158,11 @@ Attend<T> attend_for(int64_t group, int64_t width) {
     return width == 64 ? attend_for<T, 64>(group) : width == 128 ? attend_for<T, 128>(group) : attend_for<T, 0>(group);
 }
 
-struct Unit {
-    int64_t row, kv_head, first, end;
-    int64_t part;  // index of the partial results of its first head
-};
-
 template <typename T>
 void attend_unit(const Pages<T>& pages, const Unit& unit, const T* q, int64_t q_stride, float* scratch) {
-    const int64_t group = pages.n_heads / pages.n_kv_heads, width = pages.width, size = width + LANES;
-    for (int64_t g = 0; g < group; g += MAX_GROUP) {
-        const int64_t n = std::min(MAX_GROUP, group - g);
-        Partial parts[MAX_GROUP];
-        for (int64_t i = 0; i < n; ++i) {
-            float* p = scratch + (unit.part + g + i) * size;
-            parts[i] = {p, p + 1, p + LANES};
-        }
-        const T* queries = q + unit.row * q_stride + (unit.kv_head * group + g) * width;
-        attend_for<T>(n, width)(pages, unit.row, unit.kv_head, unit.first, unit.end, queries, parts);
-    }
+    const int64_t group = pages.n_heads / pages.n_kv_heads;
+    for (int64_t g = 0; g < group; g += MAX_GROUP)
+        attend_for<T>(std::min(MAX_GROUP, group - g), pages.width)(pages, unit, g, q + unit.row * q_stride, scratch);
 }
 
 // One head's output from its spans; consecutive spans of a head lie `step` partial results apart.
@@ -177,18 +187,20 @@ void decode(const Pages<T>& pages, const T* q, int64_t q_stride, T* out, int64_t
     static thread_local std::vector<Unit> units;
     static thread_local std::vector<float> values;
     static thread_local std::vector<int64_t> starts;
-    const int64_t group = pages.n_heads / pages.n_kv_heads, width = pages.width, size = width + LANES;
+    const int64_t width = pages.width, size = width + LANES;
     units.clear();
     starts.clear();
+    // All KV heads together read memory best; rows too few to share out among the threads are cut into heads.
+    const int64_t n_heads = n_rows >= 2 * most_threads() ? pages.n_kv_heads : 1;
     int64_t n_parts = 0;
     for (int64_t row = 0; row < n_rows; ++row) {
         const int64_t context = pages.contexts[row];
         const int64_t first = pages.window ? std::max<int64_t>(0, context - pages.window) : 0;
         starts.push_back(n_parts);
         for (int64_t span = first / SPAN; span * SPAN < context; ++span, n_parts += pages.n_heads)
-            for (int64_t head = 0; head < pages.n_kv_heads; ++head)
-                units.push_back({row, head, std::max(first, span * SPAN), std::min(context, (span + 1) * SPAN),
-                                 n_parts + head * group});
+            for (int64_t head = 0; head < pages.n_kv_heads; head += n_heads)
+                units.push_back({row, head, head + n_heads, std::max(first, span * SPAN),
+                                 std::min(context, (span + 1) * SPAN), n_parts});
     }
     starts.push_back(n_parts);
     if (int64_t(values.size()) < n_parts * size) values.resize(n_parts * size);
