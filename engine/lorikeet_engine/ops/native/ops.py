@@ -64,12 +64,12 @@ class NativeCpuOps(CpuOps):
 
     def pack_linear(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
         out_features, in_features = weight.shape
-        if not _is_native(weight.dtype, out_features, in_features):
+        if not (_is_native(weight.dtype, out_features) and _is_native(weight.dtype, in_features)):
             return super().pack_linear(weight=weight, bias=bias)
         return PackedLinear(_panels(weight), bias, in_features, out_features)
 
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
-        if not _is_native(x.dtype, linear.out_features, linear.in_features):
+        if linear.weight.dim() != 1:  # packed the torch way
             return super().linear(x=x, linear=linear)
         x = _rows(x)
         out = x.new_empty(x.shape[0], linear.out_features)
@@ -136,7 +136,7 @@ class NativeCpuOps(CpuOps):
         v_cache: torch.Tensor,
     ) -> torch.Tensor:
         n_tokens, n_heads, width = q.shape
-        if rotary is None or not _is_native(q.dtype):
+        if rotary is None or q.dtype not in SUFFIX:
             return super().rotary_write_kv(q=q, k=k, v=v, rotary=rotary, batch=batch, k_cache=k_cache, v_cache=v_cache)
         q, k, v = (x if x.stride(2) == 1 and x.stride(1) == width else x.contiguous() for x in (q, k, v))
         out = q.new_empty(n_tokens, n_heads, width)
@@ -261,8 +261,8 @@ def _kernels(library: ctypes.CDLL, suffix: str) -> dict[str, Kernel]:
     return kernels
 
 
-def _is_native(dtype: torch.dtype, *widths: int) -> bool:
-    return dtype in SUFFIX and not any(width % LANES for width in widths)
+def _is_native(dtype: torch.dtype, width: int) -> bool:
+    return width % LANES == 0 and dtype in SUFFIX
 
 
 def _rows(x: torch.Tensor) -> torch.Tensor:
