@@ -225,12 +225,12 @@ void decode(const Pages<T>& pages, const T* q, int64_t q_stride, T* out, int64_t
 
 using namespace lorikeet;
 
-#define LORIKEET_DECODE(NAME, T)                                                                                     \
-    LORIKEET_EXPORT void NAME(const T* q, int64_t q_stride, T* out, const T* k, const T* v, const int64_t* tables,        \
-                         int64_t table_stride, const int64_t* contexts, int64_t n_rows, int64_t n_heads,             \
-                         int64_t n_kv_heads, int64_t width, int64_t block, int64_t window, float scale) {            \
-        decode<T>({k, v, tables, contexts, table_stride, n_heads, n_kv_heads, width, block, window, scale}, q,       \
-                  q_stride, out, n_rows);                                                                            \
+#define LORIKEET_DECODE(NAME, T) \
+    LORIKEET_EXPORT void NAME(const T* q, int64_t q_stride, T* out, const T* k, const T* v, const int64_t* tables, \
+                         int64_t table_stride, const int64_t* contexts, int64_t n_rows, int64_t n_heads, \
+                         int64_t n_kv_heads, int64_t width, int64_t block, int64_t window, float scale) { \
+        decode<T>({k, v, tables, contexts, table_stride, n_heads, n_kv_heads, width, block, window, scale}, q, \
+                  q_stride, out, n_rows); \
     }
 
 LORIKEET_DECODE(decode_attention_bf16, bf16)

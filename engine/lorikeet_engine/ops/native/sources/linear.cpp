@@ -120,10 +120,10 @@ void multiply(const Product<T>& p) {
 
 using namespace lorikeet;
 
-#define LORIKEET_LINEAR(NAME, T)                                                                                     \
-    LORIKEET_EXPORT void NAME(T* out, const T* x, int64_t x_stride, const T* weight, const T* bias, int64_t n_rows,       \
-                         int64_t n_in, int64_t n_out) {                                                              \
-        multiply<T>({x, weight, bias, out, x_stride, n_rows, n_in, n_out});                                          \
+#define LORIKEET_LINEAR(NAME, T) \
+    LORIKEET_EXPORT void NAME(T* out, const T* x, int64_t x_stride, const T* weight, const T* bias, int64_t n_rows, \
+                         int64_t n_in, int64_t n_out) { \
+        multiply<T>({x, weight, bias, out, x_stride, n_rows, n_in, n_out}); \
     }
 
 LORIKEET_LINEAR(linear_bf16, bf16)

@@ -122,8 +122,8 @@ void add_columns(const T* bt, int64_t width, int64_t n, const float* v, int64_t 
 }
 
 #if defined(__AVX512BF16__)
-// Two ranks' rows interleaved are what the bf16 product wants. Interleaving works inside 128-bit lanes, so that sums are
-// kept in its order (`low`: the first half of each lane's columns) and put straight when they are stored.
+// Two ranks' rows interleaved are what the bf16 product wants. Interleaving works inside 128-bit lanes, so sums are kept
+// in its order (`low`: the first half of each lane's columns) and put straight when they are stored.
 constexpr int64_t WIDE = TILE;
 
 inline void in_lanes(const vf& a, const vf& b, float* acc) {
@@ -206,7 +206,8 @@ template <typename T>
 void expand(const Pair<T>& p, int64_t begin, int64_t end, T* out, int64_t stride, const float* scratch) {
     const float* v = scratch + p.v;
     int64_t t = 0;
-    for (; t + MAX_TOKENS <= p.n_tokens; t += MAX_TOKENS) expand_tokens<T, MAX_TOKENS>(p, begin, end, t, out, stride, v);
+    for (; t + MAX_TOKENS <= p.n_tokens; t += MAX_TOKENS)
+        expand_tokens<T, MAX_TOKENS>(p, begin, end, t, out, stride, v);
     for (; t < p.n_tokens; ++t) expand_tokens<T, 1>(p, begin, end, t, out, stride, v);
 }
 
@@ -279,12 +280,12 @@ void add(T* out, int64_t out_stride, const T* x, int64_t x_stride, const T* aren
 
 using namespace lorikeet;
 
-#define LORIKEET_LORA(NAME, T)                                                                                    \
-    LORIKEET_EXPORT void NAME(T* out, int64_t out_stride, const T* x, int64_t x_stride, const T* arena,                \
-                         const int64_t* runs, int64_t n_runs, int64_t layer, const int64_t* slices,               \
-                         int64_t n_slices, int64_t n_in) {                                                        \
-        add<T>(out, out_stride, x, x_stride, arena, reinterpret_cast<const Run*>(runs), n_runs, layer,            \
-               reinterpret_cast<const Slice*>(slices), n_slices, n_in);                                           \
+#define LORIKEET_LORA(NAME, T) \
+    LORIKEET_EXPORT void NAME(T* out, int64_t out_stride, const T* x, int64_t x_stride, const T* arena, \
+                         const int64_t* runs, int64_t n_runs, int64_t layer, const int64_t* slices, \
+                         int64_t n_slices, int64_t n_in) { \
+        add<T>(out, out_stride, x, x_stride, arena, reinterpret_cast<const Run*>(runs), n_runs, layer, \
+               reinterpret_cast<const Slice*>(slices), n_slices, n_in); \
     }
 
 LORIKEET_LORA(lora_bf16, bf16)

@@ -39,10 +39,10 @@ void norm(T* out, T* total, const T* x, const T* residual, const T* weight, int6
 
 using namespace lorikeet;
 
-#define LORIKEET_NORM(NAME, T)                                                                                       \
-    LORIKEET_EXPORT void NAME(T* out, T* total, const T* x, const T* residual, const T* weight, int64_t n_rows,           \
-                         int64_t width, float eps) {                                                                 \
-        norm<T>(out, total, x, residual, weight, n_rows, width, eps);                                                \
+#define LORIKEET_NORM(NAME, T) \
+    LORIKEET_EXPORT void NAME(T* out, T* total, const T* x, const T* residual, const T* weight, int64_t n_rows, \
+                         int64_t width, float eps) { \
+        norm<T>(out, total, x, residual, weight, n_rows, width, eps); \
     }
 
 LORIKEET_NORM(norm_bf16, bf16)

@@ -54,13 +54,13 @@ void rotate_and_write(const Rows<T>& rows, T* q_out, T* k_cache, T* v_cache, int
 
 using namespace lorikeet;
 
-#define LORIKEET_ROTARY(NAME, T)                                                                                     \
-    LORIKEET_EXPORT void NAME(T* q_out, const T* q, int64_t q_stride, const T* k, int64_t k_stride, const T* v,           \
-                         int64_t v_stride, const float* cos, const float* sin, const int64_t* blocks,                \
-                         const int64_t* offsets, T* k_cache, T* v_cache, int64_t n_tokens, int64_t n_heads,          \
-                         int64_t n_kv_heads, int64_t width, int64_t block) {                                         \
-        rotate_and_write<T>({q, k, v, q_stride, k_stride, v_stride, cos, sin, blocks, offsets}, q_out, k_cache,      \
-                            v_cache, n_tokens, n_heads, n_kv_heads, width, block);                                   \
+#define LORIKEET_ROTARY(NAME, T) \
+    LORIKEET_EXPORT void NAME(T* q_out, const T* q, int64_t q_stride, const T* k, int64_t k_stride, const T* v, \
+                         int64_t v_stride, const float* cos, const float* sin, const int64_t* blocks, \
+                         const int64_t* offsets, T* k_cache, T* v_cache, int64_t n_tokens, int64_t n_heads, \
+                         int64_t n_kv_heads, int64_t width, int64_t block) { \
+        rotate_and_write<T>({q, k, v, q_stride, k_stride, v_stride, cos, sin, blocks, offsets}, q_out, k_cache, \
+                            v_cache, n_tokens, n_heads, n_kv_heads, width, block); \
     }
 
 LORIKEET_ROTARY(rotary_write_bf16, bf16)
