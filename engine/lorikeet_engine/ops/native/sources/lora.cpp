@@ -122,8 +122,8 @@ void add_columns(const T* bt, int64_t width, int64_t n, const float* v, int64_t 
 }
 
 #if defined(__AVX512BF16__)
-// Two ranks' rows interleaved are what the bf16 product wants. Interleaving works inside 128-bit lanes, so sums are kept
-// in its order (`low`: the first half of each lane's columns) and put straight when they are stored.
+// Two ranks' rows interleaved are what the bf16 product wants. Interleaving works inside 128-bit lanes, so sums are
+// kept in its order (`low`: the first half of each lane's columns) and put straight when they are stored.
 constexpr int64_t WIDE = TILE;
 
 inline void in_lanes(const vf& a, const vf& b, float* acc) {
