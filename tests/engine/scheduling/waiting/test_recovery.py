@@ -101,8 +101,8 @@ def test_who_waits_for_an_adapter_that_never_comes_makes_nobody_elses_request_la
 
 def test_nor_does_it_when_the_engine_stands_still_but_for_it() -> None:
     engine = undisturbed(load_delay=10**6)
-    engine.submit(request("decodes", max_tokens=60), request("waits", adapter="slow", tenant="slow"))
-    engine.step_until(lambda: "decodes" in engine.finished)
+    engine.submit(request("decodes", max_tokens=900), request("waits", adapter="slow", tenant="slow"))
+    engine.step_until(lambda: "decodes" in engine.finished, max_steps=1000)
     engine.step(2)
     assert seconds_until_let_in(engine, long_prompt) == 0.0
 
