@@ -6,7 +6,6 @@ Better refused at once, with a time to come back, than answered too late. Whoeve
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,11 +21,6 @@ from lorikeet_engine.scheduling.waiting.rates import Rates
 # A tenant that was refused is heard again below this part of the limit. One limit alone would oscillate, since what is
 # refused shortens the queue only a step later (Mooncake, arXiv 2407.00079).
 CALM = 0.85
-LATE_ONES = 0.01  # the part of the admitted that may come later than the margin allows for
-MARGIN_FIRST, MARGIN_LEAST, MARGIN_MOST = 0.4, 0.2, 0.8  # of the deadline
-MARGIN_STEP = 0.02  # of the deadline, for one request that came too late
-MARGIN_CALM_S = 600.0  # time constant with which a margin above the first one is given up while nothing comes late
-AT_RISK = 0.25  # of the limit: smaller predictions that came true say nothing about the others
 SLOWEST_PACE = 0.1  # of the fair share: a tenant may stand still for a moment without being lost for ever
 RETRY_MIN_S, RETRY_MAX_S, JITTER = 1.0, 60.0, 0.2
 GOLDEN = 0.6180339887498949  # its multiples spread evenly over [0, 1): jitter without randomness
@@ -38,35 +32,6 @@ class Prediction:
 
     seconds: float
     reason: str
-
-
-class Margin:
-    """How much later than predicted all but one in a hundred come: so much has to be left before the deadline.
-
-    The quantile is tracked without keeping samples: each one that came later pushes it up, the others let it sink.
-    """
-
-    def __init__(self, deadline_s: float) -> None:
-        self._deadline_s = deadline_s
-        self._relaxed_s = 0.0
-        self.seconds = MARGIN_FIRST * deadline_s
-
-    def observe(self, *, predicted_s: float, actual_s: float) -> None:
-        deadline = self._deadline_s
-        if deadline == NEVER:
-            return
-        is_late = actual_s - predicted_s > self.seconds
-        if predicted_s < AT_RISK * (deadline - self.seconds) and not is_late:
-            return
-        self.seconds += MARGIN_STEP * deadline * ((1.0 - LATE_ONES) if is_late else -LATE_ONES)
-        self.seconds = min(max(self.seconds, MARGIN_LEAST * deadline), MARGIN_MOST * deadline)
-
-    def relax(self, now: float) -> None:
-        """Forget trouble as time goes by: a wide margin lets few requests in that could prove it too wide."""
-        first, passed = MARGIN_FIRST * self._deadline_s, now - self._relaxed_s
-        if self.seconds > first:
-            self.seconds = first + (self.seconds - first) * math.exp(-passed / MARGIN_CALM_S)
-        self._relaxed_s = now
 
 
 class AdmissionGate:
@@ -88,7 +53,6 @@ class AdmissionGate:
         self._residency = residency
         self._rates = rates
         self._counters = counters
-        self.margin = Margin(limits.ttft_deadline_s)
 
     def check_deadline(
         self, requests: Sequence[Request], account: TenantAccount, now: float, *, started_tokens: int
@@ -108,8 +72,8 @@ class AdmissionGate:
             request.predicted_ttft_s = prediction.seconds
         if self._limits.ttft_deadline_s == NEVER:
             return
-        self.margin.relax(now)
-        limit = self._limits.ttft_deadline_s - self.margin.seconds
+        account.margin.relax(now)
+        limit = self._limits.ttft_deadline_s - account.margin.seconds
         if prediction.seconds <= limit * (CALM if account.is_shedding else 1.0):
             account.is_shedding = False
             return

@@ -13,6 +13,7 @@ from lorikeet_engine.scheduling.batching.preemption import MAX_PREEMPTIONS, SPAR
 from lorikeet_engine.scheduling.limits import PreemptionMode, SchedulerLimits
 from lorikeet_engine.scheduling.request import Request, Stage
 from lorikeet_engine.scheduling.waiting.fairness import TenantAccount
+from lorikeet_engine.scheduling.waiting.margin import Margin
 from tests.support.scripted_engine_parts import COST, PROFILE, request
 from tests.support.stepped_engine import SteppedEngine, stepped_engine
 
@@ -44,7 +45,7 @@ class Bench:
 
     def add(self, name: str, *, n_computed: int = 40, n_output: int = 10, tenant: str = "t", **more: int) -> Request:
         one = request(name, n_prompt=n_computed + 1 - n_output, max_tokens=40, tenant=tenant)
-        one.account = self.accounts.setdefault(tenant, TenantAccount(tenant, len(self.accounts)))
+        one.account = self.accounts.setdefault(tenant, TenantAccount(tenant, len(self.accounts), Margin(10.0)))
         one.tokens += [1] * n_output
         one.n_computed, one.stage, one.serial = n_computed, Stage.RUNNING, len(self.running)
         for field, value in more.items():

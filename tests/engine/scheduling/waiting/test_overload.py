@@ -8,7 +8,8 @@ import pytest
 
 from lorikeet_engine.errors import REFUSAL_REASONS, InvalidRequest, Overloaded, TenantLimited
 from lorikeet_engine.scheduling.request import Request
-from lorikeet_engine.scheduling.waiting.admission import CALM, MARGIN_LEAST, MARGIN_MOST, Margin
+from lorikeet_engine.scheduling.waiting.admission import CALM
+from lorikeet_engine.scheduling.waiting.margin import MARGIN_LEAST, MARGIN_MOST, Margin
 from tests.support.scripted_engine_parts import request
 from tests.support.stepped_engine import SteppedEngine, stepped_engine
 

@@ -9,7 +9,7 @@ import pytest
 
 from lorikeet_engine.errors import Overloaded
 from lorikeet_engine.scheduling.request import Request
-from lorikeet_engine.scheduling.waiting.admission import MARGIN_FIRST, MARGIN_MOST, Margin
+from lorikeet_engine.scheduling.waiting.margin import MARGIN_FIRST, MARGIN_MOST, Margin
 from tests.support.scripted_engine_parts import request
 from tests.support.stepped_engine import SteppedEngine, stepped_engine
 
