@@ -201,7 +201,7 @@ def test_ids_that_come_again_fork_from_nothing_that_another_submit_left_running(
     prompt = tuple(range(11, 18))
     for name in ("r", "r#1"):
         for told in (engine.admitted, engine.tokens, engine.finished):
-            del told[name]  # type: ignore[attr-defined]
+            del told[name]
     engine.submit_together([request(n, prompt=prompt, max_tokens=3, tenant=tenant) for n in ("r", "r#1")])
     engine.drain()
     assert engine.admitted["r"].cached_tokens == 0
