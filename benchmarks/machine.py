@@ -1,6 +1,6 @@
 """On what the results were measured: processor, cores, memory and versions.
 
-    python benchmarks/machine.py [--json FILE]
+python benchmarks/machine.py [--json FILE]
 """
 
 from __future__ import annotations
