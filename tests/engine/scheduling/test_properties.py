@@ -93,7 +93,7 @@ class EngineMachine(RuleBasedStateMachine):
     def build(self, choice: dict[str, object]) -> None:
         self.harness = harness_of(choice)
         self.load_steps = 8 * int(str(choice["load_delay"]))
-        self.is_faulty = choice["is_faulty"]
+        self.is_faulty = bool(choice["is_faulty"])
         self.serial = 0
 
     @rule(
