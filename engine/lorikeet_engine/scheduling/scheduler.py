@@ -154,11 +154,14 @@ class Scheduler:
         first.n_expected = first.n_prompt - len(hit.blocks) * self._kv.block_size
         started = sum(request.n_left_to_compute for request in self._running if not request.decodes)
         self._gate.check_deadline(requests, account, now, started_tokens=started)
+        deadline_s = now + self._limits.ttft_deadline_s
+        expires_s = deadline_s - self._rates.prefill_s(
+            first.n_expected
+        )  # of all alike: one may have to stand in for it
         for request in requests:
             self._serial += 1
             request.serial, request.arrival_s, request.stage = self._serial, now, Stage.WAITING
-            request.deadline_s = now + self._limits.ttft_deadline_s
-            expires_s = request.deadline_s - self._rates.prefill_s(request.n_expected)
+            request.deadline_s = deadline_s
             self._room.add(request, now, expires_s=expires_s)
 
     def abort(self, request_id: str) -> bool:

@@ -228,3 +228,15 @@ def test_nothing_is_expected_of_the_next_while_there_is_one_to_fork_from() -> No
     engine.step()
     engine.submit(request("another", n_prompt=58, tenant="another"))
     engine.drain()
+
+
+def test_siblings_that_have_not_begun_expire_together() -> None:
+    """The prompt is expected of the first alone, but when that is too late for it, it is for whoever stands in."""
+    engine = stepped_engine(max_num_seqs=1, max_model_len=400, n_blocks=200, ttft_deadline_s=20.0)
+    engine.submit(request("other", max_tokens=300, tenant="other"))
+    engine.step()
+    engine.submit_together(sequences(3, n_prompt=300))
+    engine.step_until(lambda: engine.errors)
+    assert set(engine.errors) == {"r", "r#1", "r#2"}
+    engine.loop.abort("other")
+    engine.drain()
