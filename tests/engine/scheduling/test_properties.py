@@ -146,7 +146,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(n_steps=st.integers(1, 25), first_fails=st.booleans())
     def step(self, n_steps: int, first_fails: bool) -> None:
-        self.harness.step(fails=first_fails and bool(self.is_faulty))
+        self.harness.step(fails=first_fails and self.is_faulty)
         for _ in range(n_steps - 1):
             self.harness.step()
 
