@@ -73,7 +73,8 @@ class AdmissionGate:
         if self._limits.ttft_deadline_s == NEVER:
             return
         account.margin.relax(now)
-        limit = self._limits.ttft_deadline_s - account.margin.seconds
+        is_certain = self._rates.is_idle and not self._queue.n_waiting  # nobody is there to be wrong about
+        limit = self._limits.ttft_deadline_s - (0.0 if is_certain else account.margin.seconds)
         if prediction.seconds <= limit * (CALM if account.is_shedding else 1.0):
             account.is_shedding = False
             return
@@ -88,26 +89,26 @@ class AdmissionGate:
         """Time to the first token if the request joined now (engine-design 3.5)."""
         n_own = request.n_expected
         if account.waiting:
-            queue_s = self._behind_own_s(account, n_own, now)
+            queue_s = self._behind_own_s(account, now)
         else:
-            queue_s = self._first_of_tenant_s(account, n_own + started_tokens)
+            queue_s = self._first_of_tenant_s(account, started_tokens)
         wait, reason = max(
             (queue_s, "ttft_engine"), (self._load_s(request, now), "ttft_adapter"), (self._kv_wait(n_own), "ttft_kv")
         )
         return Prediction(wait + self._rates.prefill_s(n_own), reason)
 
-    def _first_of_tenant_s(self, account: TenantAccount, n_tokens: int) -> float:
-        """Seconds until `n_tokens` are computed for a tenant with nothing in the queue.
+    def _first_of_tenant_s(self, account: TenantAccount, started_tokens: int) -> float:
+        """Seconds until it is the turn of a tenant with nothing in the queue.
 
         Its turn comes as soon as every other tenant has had one, so it waits for a request or so of each of them, more
         of the heavier ones, and for all of the queue at most.
         """
         queue, others = self._queue, self._queue.active_weight(account) - account.weight
         one_each = others / account.weight * queue.waiting_tokens / max(1, queue.n_waiting)
-        return (min(one_each, queue.waiting_tokens) + n_tokens) / self._rates.prompt_tokens_s
+        return (min(one_each, queue.waiting_tokens) + started_tokens) / self._rates.prompt_tokens_s
 
-    def _behind_own_s(self, account: TenantAccount, n_tokens: int, now: float) -> float:
-        """Seconds until `n_tokens` more are computed for a tenant whose requests wait already.
+    def _behind_own_s(self, account: TenantAccount, now: float) -> float:
+        """Seconds until it is the turn of one more request of a tenant whose requests wait already.
 
         It goes on at the pace it has had: that tells best what the others leave to it. As long as that is not known it
         is its share of everything; or what the others do not use, if none of them waits.
@@ -121,7 +122,7 @@ class AdmissionGate:
             pace = share
         else:
             pace = max(share, everything - self._rates.used_tokens_s)
-        return (account.waiting_tokens + n_tokens) / pace
+        return account.waiting_tokens / pace
 
     def _is_greedy(self, account: TenantAccount) -> bool:
         """Whether the tenant fills more than its share of the queue, so that the others are not to blame."""
