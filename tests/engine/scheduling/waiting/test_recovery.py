@@ -47,7 +47,7 @@ def seconds_until_let_in(engine: SteppedEngine, make: Callable[[str], Request], 
 
 def long_prompt(name: str, tenant: str = "other") -> Request:
     """Its first token is expected after two to four of the ten seconds."""
-    return request(name, n_prompt=250, max_tokens=1, tenant=tenant)
+    return request(name, n_prompt=500, max_tokens=1, tenant=tenant)
 
 
 def test_a_margin_that_one_hiccup_pushed_up_comes_down_as_time_goes_by() -> None:
