@@ -84,7 +84,7 @@ def test_after_a_hiccup_in_which_many_expired_the_same_request_is_let_in_again()
     engine.step(2)
     assert not is_let_in(engine, long_prompt("while another runs"))
     engine.drain()
-    assert seconds_until_let_in(engine, long_prompt) <= 1.0, "an idle engine has nobody to be wrong about"
+    assert seconds_until_let_in(engine, long_prompt) < 2.0, "an idle engine has nobody to be wrong about"
     engine.drain()
 
 
