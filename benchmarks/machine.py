@@ -12,7 +12,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-PACKAGES = ("lorikeet-serving", "torch", "transformers", "peft", "numpy")
+PACKAGES = ("torch", "transformers", "peft", "numpy")
 
 
 def machine() -> dict[str, object]:
