@@ -269,7 +269,7 @@ class ResidencyMachine(RuleBasedStateMachine):
                 assert self.leased[key] + LEASE_MIN_S <= self.now, "a lease was broken before its time"
                 assert self.promoted is not None
         leased = {key for key in KEYS if self.waiting[key] and self.residency.state(key) is Residency.HOST}
-        self.leased = {key: self.wanted_s[key] for key in leased}
+        self.leased = {key: self.leased.get(key, self.wanted_s[key]) for key in leased}  # never prolonged
 
     @invariant()
     def loads_are_bounded(self) -> None:
