@@ -1,6 +1,6 @@
 """On what the results were measured: processor, cores, memory and versions.
 
-    python benchmarks/machine.py [--json FILE]
+python benchmarks/machine.py [--json FILE]
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-PACKAGES = ("lorikeet-serving", "torch", "transformers", "peft", "numpy")
+PACKAGES = ("torch", "transformers", "peft", "numpy")
 
 
 def machine() -> dict[str, object]:

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lorikeet_engine.errors import EngineError
+from lorikeet_engine.errors import AdapterRetired, DeadlineExceeded, EngineError, EngineFailure
 from lorikeet_engine.memory.adapters.residency import Residency
 from lorikeet_engine.memory.ledger import MemoryState
 from lorikeet_engine.scheduling.events import Admitted, RequestFailure, TokenOutput
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.plan import Phase, PlanRow, StepPlan
-from lorikeet_engine.scheduling.request import Request, Stage
+from lorikeet_engine.scheduling.request import NEVER, Request, Stage
 from tests.support.scripted_engine_parts import ScriptedEngine, answer_alone
 
 IN_USE = (MemoryState.USED, MemoryState.RESERVED, MemoryState.IN_FLIGHT)
@@ -28,6 +28,8 @@ class Harness:
 
     Attributes:
         waits: by request, the steps from its arrival to its first start, and its rank among the waiting when it came.
+        spoiled: requests whose logits are not finite from some moment on.
+        lost: requests of failed steps.
     """
 
     engine: ScriptedEngine
@@ -38,6 +40,8 @@ class Harness:
     failures: dict[str, EngineError] = field(default_factory=dict)
     finished: set[str] = field(default_factory=set)
     aborted: set[str] = field(default_factory=set)
+    spoiled: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
     requests: dict[str, Request] = field(default_factory=dict)
     arrivals: dict[str, tuple[float, int]] = field(default_factory=dict)
     waits: dict[str, tuple[float, int]] = field(default_factory=dict)
@@ -54,21 +58,32 @@ class Harness:
         if self.engine.loop.scheduler.abort(request_id):
             self.aborted.add(request_id)
 
+    def spoil(self, request_id: str) -> None:
+        self.engine.runner.not_finite.add(request_id)
+        self.spoiled.add(request_id)
+
     def unfinished(self) -> list[str]:
         ended = self.finished | self.aborted | self.failures.keys()
         return [request_id for request_id in self.requests if request_id not in ended]
 
-    def step(self) -> None:
-        loop, n_plans = self.engine.loop, len(self.engine.runner.plans)
+    def step(self, *, fails: bool = False) -> None:
+        """One step; with `fails` the device fails it, if there is anything to compute."""
+        runner, loop = self.engine.runner, self.engine.loop
+        n_plans, n_failed = len(runner.plans), len(runner.failed)
+        runner.fail_next = fails
         waiting_before = [r for r in self.requests.values() if r.stage in (Stage.WAITING, Stage.PREEMPTED)]
+        failures_before = set(self.failures)
         for event in loop.step(self.now):
             self._take(event)
-        plans = self.engine.runner.plans[n_plans:]
-        if plans:
-            self._check_plan(plans[0])
+        runner.fail_next = False
+        if len(runner.failed) > n_failed:
+            self._check_failed(runner.failed[-1], self.failures.keys() - failures_before)
+        elif len(runner.plans) > n_plans:
+            self._check_plan(runner.plans[-1])
         else:
             self._check_that_idling_is_justified(waiting_before)
         self._check_memory()
+        self._check_deadlines()
         self.now += 1.0
         self.n_steps += 1
 
@@ -97,7 +112,9 @@ class Harness:
             self.waits[event.request_id] = (self.now - arrived, rank)
         elif isinstance(event, RequestFailure):
             self.failures[event.request_id] = event.error
+            self._check_expired(event)
         else:
+            assert event.request_id not in self.spoiled, "a token from logits that are not finite"
             assert event.request_id in self.waits, "a token before it began"
             assert event.request_id not in self.aborted, "a token after the abort"
             self.tokens.setdefault(event.request_id, []).append(event.token)
@@ -111,7 +128,40 @@ class Harness:
             assert got == expected
         else:
             assert got == expected[: len(got)]
-            assert request_id in self.aborted or request_id in self.failures
+            assert request_id in self.aborted or self._is_explained(self.failures[request_id], request)
+
+    def _is_explained(self, error: EngineError, request: Request) -> bool:
+        match error:
+            case EngineFailure():
+                return request.request_id in self.lost | self.spoiled
+            case DeadlineExceeded():
+                return self.limits.ttft_deadline_s < NEVER and request.request_id not in self.waits
+            case AdapterRetired():
+                return request.adapter is not None and request.request_id not in self.waits
+            case _:
+                return request.adapter is not None and request.adapter.digest == "bad"
+
+    def _check_failed(self, plan: StepPlan, failed: set[str]) -> None:
+        """Everyone with a row or a copy in it was told, once, and holds nothing; `_take` sees to the once."""
+        engine_failures = {name for name in failed if isinstance(self.failures[name], EngineFailure)}
+        rows = {row.request_id for row in plan.rows}
+        assert rows <= engine_failures
+        assert rows == engine_failures or plan.swap_outs or plan.swap_ins or plan.copies
+        assert all(self.requests[name].stage is Stage.ENDED for name in engine_failures)
+        self.lost |= engine_failures
+
+    def _check_expired(self, failure: RequestFailure) -> None:
+        if isinstance(failure.error, DeadlineExceeded):
+            request = self.requests[failure.request_id]
+            assert not request.was_admitted
+            assert not request.siblings.has_begun, "its answer has begun"
+            assert self.now <= request.deadline_s + 1.0, "told later than need be"
+
+    def _check_deadlines(self) -> None:
+        """Nobody is left in the queue who can only be late, unless it is a part of an answer that has begun."""
+        for request in self.requests.values():
+            if request.stage is Stage.WAITING and not request.siblings.has_begun:
+                assert self.now <= request.deadline_s, f"{request.request_id} should have been dropped"
 
     def _check_plan(self, plan: StepPlan) -> None:
         limits = self.limits
@@ -119,6 +169,9 @@ class Harness:
         assert len(plan.rows) <= limits.max_num_seqs
         assert self.engine.loop.scheduler.n_running <= limits.max_num_seqs
         running = [r for r in self.requests.values() if r.stage is Stage.RUNNING]
+        by_tenant = Counter(request.tenant for request in running)
+        most_seats = max(1, int(limits.tenant_seat_share * limits.max_num_seqs))
+        assert not by_tenant or max(by_tenant.values()) <= most_seats
         adapters = {r.adapter for r in running if r.adapter} | {row.adapter for row in plan.rows if row.adapter}
         assert len({row.adapter for row in plan.rows if row.adapter}) <= limits.max_adapters_per_step
         assert len(adapters) <= limits.max_adapters_per_step
@@ -139,6 +192,7 @@ class Harness:
         if row.phase is Phase.DECODE:
             assert len(row.token_ids) == 1
         if not row.samples:
+            assert self.limits.enable_chunked_prefill
             assert row.phase is Phase.PREFILL
             assert stop % block == 0, "a chunk that is not the last ends on a block's border"
             assert stop < request.n_prompt + len(self.tokens.get(row.request_id, []))

@@ -62,6 +62,7 @@ class ScriptedRunner:
     slots: dict[tuple[int, int], int] = field(default_factory=dict)
     extents: dict[int, AdapterKey] = field(default_factory=dict)
     plans: list[StepPlan] = field(default_factory=list)
+    failed: list[StepPlan] = field(default_factory=list)
     fail_next: bool = False
     not_finite: set[str] = field(default_factory=set)
     host: dict[int, dict[int, int]] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class ScriptedRunner:
     def execute(self, plan: StepPlan) -> StepResult:
         if self.fail_next:
             self.fail_next = False
+            self.failed.append(plan)
             raise RuntimeError("scripted failure")
         self.plans.append(plan)
         self._copy_blocks(plan)

@@ -65,7 +65,7 @@ class Scheduler:
         self.last_shape = StepShape()
         self.timing = StepTimeModel(cost, profile)
         self._prices = Prices(adapter_per_byte=Prices().output * REFERENCE_BATCH / cost.weights_bytes)
-        self._queue = FairQueue(quantum=limits.locality_quantum)
+        self._queue = FairQueue(quantum=limits.locality_quantum, deadline_s=limits.ttft_deadline_s)
         self._room = WaitingRoom(self._queue, residency, barrier_after_s=limits.barrier_after_s, aging_s=limits.aging_s)
         self._running = RunningSet()
         self._rates = Rates(self.timing, budget=limits.max_num_batched_tokens)
@@ -154,11 +154,14 @@ class Scheduler:
         first.n_expected = first.n_prompt - len(hit.blocks) * self._kv.block_size
         started = sum(request.n_left_to_compute for request in self._running if not request.decodes)
         self._gate.check_deadline(requests, account, now, started_tokens=started)
+        deadline_s = now + self._limits.ttft_deadline_s
+        expires_s = deadline_s - self._rates.prefill_s(
+            first.n_expected
+        )  # of all alike: one may have to stand in for it
         for request in requests:
             self._serial += 1
             request.serial, request.arrival_s, request.stage = self._serial, now, Stage.WAITING
-            request.deadline_s = now + self._limits.ttft_deadline_s
-            expires_s = request.deadline_s - self._rates.prefill_s(request.n_expected)
+            request.deadline_s = deadline_s
             self._room.add(request, now, expires_s=expires_s)
 
     def abort(self, request_id: str) -> bool:
@@ -193,7 +196,7 @@ class Scheduler:
         self._seats.tick(now)
         late = self._room.expired(now)
         for request in late:
-            self._gate.margin.observe(predicted_s=request.predicted_ttft_s, actual_s=self._limits.ttft_deadline_s)
+            request.account.margin.observe(predicted_s=request.predicted_ttft_s, actual_s=self._limits.ttft_deadline_s)
             self._release(request)
         self.counters.expired += len(late)
         error = DeadlineExceeded(
@@ -380,7 +383,7 @@ class Scheduler:
     def _note_ttft(self, request: Request, now: float) -> None:
         actual_s = now - request.arrival_s
         self.counters.count_ttft(predicted_s=request.predicted_ttft_s, actual_s=actual_s)
-        self._gate.margin.observe(predicted_s=request.predicted_ttft_s, actual_s=actual_s)
+        request.account.margin.observe(predicted_s=request.predicted_ttft_s, actual_s=actual_s)
 
     def _observe(self, computed_s: float, step_s: float) -> None:
         """Learn from a step: `computed_s` on its rows and copies, `step_s` in all."""

@@ -1,7 +1,7 @@
 """Whatever arrives, on however small an engine: nothing leaks, nobody starves, every answer is right.
 
-The machine below submits, forks, aborts, retires and steps; `Harness` checks every invariant after each step. Time is
-counted in steps.
+The machine below submits, forks, aborts, retires and steps, and lets steps and logits fail; `Harness` checks every
+invariant after each step. Time is counted in steps.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from lorikeet_engine.errors import AdapterRetired, ContextLengthExceeded, Overloaded
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.scheduling.limits import SchedulerLimits
+from lorikeet_engine.scheduling.request import NEVER
 from tests.support.scheduling_harness import Harness
 from tests.support.scripted_engine_parts import request, scripted_engine
 
@@ -22,6 +23,8 @@ BLOCK, MAX_PROMPT, MAX_TOKENS = 4, 20, 24
 AGING, BARRIER = 40.0, 12.0
 ADAPTERS = ("", "", "red", "green", "blue", "white", "bad")
 TENANTS = ("anna", "ben", "carl")
+SHARES = ("tenant_queue_share", "tenant_seat_share", "tenant_kv_share", "tenant_arena_share")
+MAX_MODEL_LEN, MAX_QUEUED = 64, 40
 MIN_STEPS = 20_000
 
 engines = st.fixed_dictionaries(
@@ -39,24 +42,27 @@ engines = st.fixed_dictionaries(
         "preemption": st.sampled_from(["auto", "recompute", "swap"]),
         "locality_quantum": st.sampled_from([0.0, 16.0]),
         "step_s": st.sampled_from([1.0, 1e-6]),  # with quick steps it pays to wait for a request to end
+        "enable_chunked_prefill": st.sampled_from([True, True, False]),
+        "ttft_deadline_s": st.sampled_from([NEVER, NEVER, 20.0, 60.0]),
+        "is_faulty": st.sampled_from([False, False, True]),  # failures empty an engine, and full ones are wanted too
+        **{share: st.sampled_from([1.0, 1.0, 1.0, 0.5]) for share in SHARES},
     }
 )
 
 
 def harness_of(choice: dict[str, object]) -> Harness:
+    """Without chunks a step has to hold a whole prompt beside a decode for every seat."""
     seats, spare = choice["max_num_seqs"], choice["spare_tokens"]
     assert isinstance(seats, int)
     assert isinstance(spare, int)
     engine_names = ("n_blocks", "n_host_slots", "enable_prefix_caching", "arena_grains", "host_grains", "load_delay")
     memory = {name: choice[name] for name in (*engine_names, "max_loading")}
+    limit_names = ("max_num_seqs", "max_adapters_per_step", "preemption", "locality_quantum", "enable_chunked_prefill")
     limits = {
-        "max_model_len": 64,
-        "max_num_seqs": seats,
-        "max_num_batched_tokens": seats + spare,
-        "max_adapters_per_step": choice["max_adapters_per_step"],
-        "max_queued_requests": 40,
-        "preemption": choice["preemption"],
-        "locality_quantum": choice["locality_quantum"],
+        **{name: choice[name] for name in (*limit_names, "ttft_deadline_s", *SHARES)},
+        "max_model_len": MAX_MODEL_LEN,
+        "max_num_batched_tokens": seats + (spare if choice["enable_chunked_prefill"] else MAX_MODEL_LEN),
+        "max_queued_requests": MAX_QUEUED,
         "barrier_after_s": BARRIER,
         "aging_s": AGING,
     }
@@ -81,11 +87,13 @@ class EngineMachine(RuleBasedStateMachine):
     """Small prompts over few letters, so that prefixes are often shared; ids are never used twice."""
 
     steps_in_all: ClassVar[int] = 0
+    bounded_steps: ClassVar[int] = 0  # of engines on which nobody may starve
 
     @initialize(choice=engines)
     def build(self, choice: dict[str, object]) -> None:
         self.harness = harness_of(choice)
         self.load_steps = 8 * int(str(choice["load_delay"]))
+        self.is_faulty = bool(choice["is_faulty"])
         self.serial = 0
 
     @rule(
@@ -113,15 +121,33 @@ class EngineMachine(RuleBasedStateMachine):
         try:
             self.harness.submit(sequences)
         except ContextLengthExceeded:
-            assert self.harness.engine.loop.kv.blocks_for(n_prompt + max_tokens) > self.harness.engine.loop.kv.n_usable
-        except Overloaded:
-            assert self.harness.engine.loop.scheduler.n_waiting + n > self.harness.limits.max_queued_requests
+            kv, share = self.harness.engine.loop.kv, self.harness.limits.tenant_kv_share
+            assert kv.blocks_for(n_prompt + max_tokens) > int(share * kv.n_usable)
+        except Overloaded as overloaded:
+            self.check_refusal(overloaded, tenant, n)
         except AdapterRetired:
             assert self.harness.engine.loop.residency.retired(AdapterKey(tenant, adapter))
 
-    @rule(n_steps=st.integers(1, 25))
-    def step(self, n_steps: int) -> None:
-        for _ in range(n_steps):
+    def check_refusal(self, error: Overloaded, tenant: str, n: int) -> None:
+        limits, n_waiting = self.harness.limits, self.harness.engine.loop.scheduler.n_waiting
+        own = [load.waiting for load in self.harness.engine.loop.scheduler.tenants() if load.tenant == tenant]
+        if error.reason == "engine_queue":
+            assert n_waiting + n > limits.max_queued_requests
+        elif error.reason == "tenant_queue":
+            assert own[0] + n > limits.tenant_queue_share * limits.max_queued_requests
+        else:
+            assert limits.ttft_deadline_s < NEVER
+        assert error.retry_after_s
+
+    @precondition(lambda self: self.is_faulty and self.harness.unfinished())
+    @rule(data=st.data())
+    def spoil(self, data: st.DataObject) -> None:
+        self.harness.spoil(data.draw(st.sampled_from(self.harness.unfinished())))
+
+    @rule(n_steps=st.integers(1, 25), first_fails=st.booleans())
+    def step(self, n_steps: int, first_fails: bool) -> None:
+        self.harness.step(fails=first_fails and self.is_faulty)
+        for _ in range(n_steps - 1):
             self.harness.step()
 
     @precondition(lambda self: self.harness.unfinished())
@@ -137,19 +163,19 @@ class EngineMachine(RuleBasedStateMachine):
         if not hasattr(self, "harness"):
             return
         self.harness.drain(max_steps=4000)
-        bound = starvation_bound(self.harness.limits, self.load_steps)
-        late = {name: (wait, rank) for name, (wait, rank) in self.harness.waits.items() if wait > rank * bound}
-        assert late == {}, f"beyond {bound} steps a place in the queue"
-        for name, error in self.harness.failures.items():
-            adapter = self.harness.requests[name].adapter
-            assert adapter is not None
-            assert adapter.digest == "bad" or isinstance(error, AdapterRetired)
+        limits = self.harness.limits
+        if limits.ttft_deadline_s == NEVER and all(getattr(limits, share) == 1.0 for share in SHARES):
+            bound = starvation_bound(limits, self.load_steps) + len(self.harness.engine.runner.failed)
+            late = {name: (wait, rank) for name, (wait, rank) in self.harness.waits.items() if wait > rank * bound}
+            assert late == {}, f"beyond {bound} steps a place in the queue"
+            EngineMachine.bounded_steps += self.harness.n_steps
         EngineMachine.steps_in_all += self.harness.n_steps
 
 
 TestEngineMachine = EngineMachine.TestCase
-TestEngineMachine.settings = settings(max_examples=180, stateful_step_count=40, deadline=None)
+TestEngineMachine.settings = settings(max_examples=400, stateful_step_count=40, deadline=None)
 
 
 def test_the_machine_ran_enough_steps_to_mean_something() -> None:
     assert EngineMachine.steps_in_all >= MIN_STEPS
+    assert EngineMachine.bounded_steps >= MIN_STEPS // 10

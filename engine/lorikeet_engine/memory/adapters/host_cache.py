@@ -20,6 +20,7 @@ from lorikeet_engine.memory.adapters.wishes import LoadWishes
 from lorikeet_engine.memory.ledger import MemoryState, Owner, PoolLedger
 
 LEASE_LOADS = 4.0
+LOAD_MEMORY = 0.75  # weight of earlier loads when one has just ended; what is long ago says less
 LOAD_HALF_LIFE_S = 30.0
 LEASE_MIN_S = 1.0
 LEASE_MAX_S = 30.0  # however slow the store is: the barrier may have to wait for a lease
@@ -122,7 +123,9 @@ class AdapterHostCache:
         None when it is larger than expected and the room cannot be made: then the image itself is dropped.
         """
         load = self._end(key)
-        self._load_s += ((now - load.started) - self._load_s) / 4 if self._load_s else now - load.started
+        took_s = now - load.started
+        earlier = LOAD_MEMORY * exp2((self._load_seen_s - now) / LOAD_HALF_LIFE_S) if self._load_s else 0.0
+        self._load_s = took_s + earlier * (self._load_s - took_s)
         self._load_seen_s = now
         self._typical_bytes += (n_bytes - self._typical_bytes) // 4 if self._typical_bytes else n_bytes
         dropped = self._make_room(n_bytes, now, breaks_leases=key == self._wishes.preferred)

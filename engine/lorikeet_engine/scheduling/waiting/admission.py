@@ -6,7 +6,6 @@ Better refused at once, with a time to come back, than answered too late. Whoeve
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,11 +21,6 @@ from lorikeet_engine.scheduling.waiting.rates import Rates
 # A tenant that was refused is heard again below this part of the limit. One limit alone would oscillate, since what is
 # refused shortens the queue only a step later (Mooncake, arXiv 2407.00079).
 CALM = 0.85
-LATE_ONES = 0.01  # the part of the admitted that may come later than the margin allows for
-MARGIN_FIRST, MARGIN_LEAST, MARGIN_MOST = 0.4, 0.2, 0.8  # of the deadline
-MARGIN_STEP = 0.02  # of the deadline, for one request that came too late
-MARGIN_CALM_S = 600.0  # time constant with which a margin above the first one is given up while nothing comes late
-AT_RISK = 0.25  # of the limit: smaller predictions that came true say nothing about the others
 SLOWEST_PACE = 0.1  # of the fair share: a tenant may stand still for a moment without being lost for ever
 RETRY_MIN_S, RETRY_MAX_S, JITTER = 1.0, 60.0, 0.2
 GOLDEN = 0.6180339887498949  # its multiples spread evenly over [0, 1): jitter without randomness
@@ -38,35 +32,6 @@ class Prediction:
 
     seconds: float
     reason: str
-
-
-class Margin:
-    """How much later than predicted all but one in a hundred come: so much has to be left before the deadline.
-
-    The quantile is tracked without keeping samples: each one that came later pushes it up, the others let it sink.
-    """
-
-    def __init__(self, deadline_s: float) -> None:
-        self._deadline_s = deadline_s
-        self._relaxed_s = 0.0
-        self.seconds = MARGIN_FIRST * deadline_s
-
-    def observe(self, *, predicted_s: float, actual_s: float) -> None:
-        deadline = self._deadline_s
-        if deadline == NEVER:
-            return
-        is_late = actual_s - predicted_s > self.seconds
-        if predicted_s < AT_RISK * (deadline - self.seconds) and not is_late:
-            return
-        self.seconds += MARGIN_STEP * deadline * ((1.0 - LATE_ONES) if is_late else -LATE_ONES)
-        self.seconds = min(max(self.seconds, MARGIN_LEAST * deadline), MARGIN_MOST * deadline)
-
-    def relax(self, now: float) -> None:
-        """Forget trouble as time goes by: a wide margin lets few requests in that could prove it too wide."""
-        first, passed = MARGIN_FIRST * self._deadline_s, now - self._relaxed_s
-        if self.seconds > first:
-            self.seconds = first + (self.seconds - first) * math.exp(-passed / MARGIN_CALM_S)
-        self._relaxed_s = now
 
 
 class AdmissionGate:
@@ -88,7 +53,6 @@ class AdmissionGate:
         self._residency = residency
         self._rates = rates
         self._counters = counters
-        self.margin = Margin(limits.ttft_deadline_s)
 
     def check_deadline(
         self, requests: Sequence[Request], account: TenantAccount, now: float, *, started_tokens: int
@@ -108,8 +72,9 @@ class AdmissionGate:
             request.predicted_ttft_s = prediction.seconds
         if self._limits.ttft_deadline_s == NEVER:
             return
-        self.margin.relax(now)
-        limit = self._limits.ttft_deadline_s - self.margin.seconds
+        account.margin.relax(now)
+        is_certain = self._rates.is_idle and not self._queue.n_waiting  # nobody is there to be wrong about
+        limit = self._limits.ttft_deadline_s - (0.0 if is_certain else account.margin.seconds)
         if prediction.seconds <= limit * (CALM if account.is_shedding else 1.0):
             account.is_shedding = False
             return
@@ -124,26 +89,26 @@ class AdmissionGate:
         """Time to the first token if the request joined now (engine-design 3.5)."""
         n_own = request.n_expected
         if account.waiting:
-            queue_s = self._behind_own_s(account, n_own, now)
+            queue_s = self._behind_own_s(account, now)
         else:
-            queue_s = self._first_of_tenant_s(account, n_own + started_tokens)
+            queue_s = self._first_of_tenant_s(account, started_tokens)
         wait, reason = max(
             (queue_s, "ttft_engine"), (self._load_s(request, now), "ttft_adapter"), (self._kv_wait(n_own), "ttft_kv")
         )
         return Prediction(wait + self._rates.prefill_s(n_own), reason)
 
-    def _first_of_tenant_s(self, account: TenantAccount, n_tokens: int) -> float:
-        """Seconds until `n_tokens` are computed for a tenant with nothing in the queue.
+    def _first_of_tenant_s(self, account: TenantAccount, started_tokens: int) -> float:
+        """Seconds until it is the turn of a tenant with nothing in the queue.
 
         Its turn comes as soon as every other tenant has had one, so it waits for a request or so of each of them, more
         of the heavier ones, and for all of the queue at most.
         """
         queue, others = self._queue, self._queue.active_weight(account) - account.weight
         one_each = others / account.weight * queue.waiting_tokens / max(1, queue.n_waiting)
-        return (min(one_each, queue.waiting_tokens) + n_tokens) / self._rates.prompt_tokens_s
+        return (min(one_each, queue.waiting_tokens) + started_tokens) / self._rates.prompt_tokens_s
 
-    def _behind_own_s(self, account: TenantAccount, n_tokens: int, now: float) -> float:
-        """Seconds until `n_tokens` more are computed for a tenant whose requests wait already.
+    def _behind_own_s(self, account: TenantAccount, now: float) -> float:
+        """Seconds until it is the turn of one more request of a tenant whose requests wait already.
 
         It goes on at the pace it has had: that tells best what the others leave to it. As long as that is not known it
         is its share of everything; or what the others do not use, if none of them waits.
@@ -157,7 +122,7 @@ class AdmissionGate:
             pace = share
         else:
             pace = max(share, everything - self._rates.used_tokens_s)
-        return (account.waiting_tokens + n_tokens) / pace
+        return account.waiting_tokens / pace
 
     def _is_greedy(self, account: TenantAccount) -> bool:
         """Whether the tenant fills more than its share of the queue, so that the others are not to blame."""

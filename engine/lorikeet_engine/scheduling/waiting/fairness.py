@@ -18,6 +18,7 @@ from itertools import islice
 
 from lorikeet_engine.scheduling.counters import TenantLoad
 from lorikeet_engine.scheduling.request import Request
+from lorikeet_engine.scheduling.waiting.margin import Margin
 
 LOOKAHEAD = 8  # requests of one tenant that are looked at when its first ones cannot run
 PACE_WINDOW_S, PACE_SHARE = 1.0, 0.15  # how often the pace of a tenant is measured, and how much the newest counts
@@ -43,6 +44,7 @@ class TenantAccount:
     """One tenant: what it received, what waits, what runs.
 
     Attributes:
+        margin: what has to be left before the deadline, by how late its requests came.
         waiting: never admitted requests, by arrival.
         waiting_tokens: prompt tokens of these that are expected to be computed.
         n_computed: prompt tokens computed for it, in all.
@@ -52,6 +54,7 @@ class TenantAccount:
 
     tenant: str
     serial: int
+    margin: Margin
     weight: float = 1.0
     service: float = 0.0
     waiting: OrderedDict[str, Request] = field(default_factory=OrderedDict)
@@ -87,8 +90,9 @@ class TenantAccount:
 class FairQueue:
     """The accounts of all tenants, and the order in which their requests are tried."""
 
-    def __init__(self, *, quantum: float) -> None:
+    def __init__(self, *, quantum: float, deadline_s: float) -> None:
         self._quantum = quantum
+        self._deadline_s = deadline_s
         self._accounts: dict[str, TenantAccount] = {}
         self._serial = 0
         self._served_minimum = 0.0
@@ -101,7 +105,7 @@ class FairQueue:
         if account is None:
             self._forget_idle()
             self._serial += 1
-            account = self._accounts[tenant] = TenantAccount(tenant, self._serial)
+            account = self._accounts[tenant] = TenantAccount(tenant, self._serial, Margin(self._deadline_s))
         account.weight = weight
         return account
 

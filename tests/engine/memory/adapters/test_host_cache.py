@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.memory.adapters.host_cache import LEASE_LOADS, LEASE_MAX_S, LEASE_MIN_S, AdapterHostCache
+from lorikeet_engine.memory.adapters.host_cache import (
+    LEASE_LOADS,
+    LEASE_MAX_S,
+    LEASE_MIN_S,
+    LOAD_HALF_LIFE_S,
+    AdapterHostCache,
+)
 from lorikeet_engine.memory.adapters.wishes import LoadWishes
 from lorikeet_engine.memory.ledger import MemoryState
 
@@ -237,3 +243,32 @@ def test_the_preferred_wish_comes_first_and_a_withdrawn_one_never() -> None:
     wishes.discard(KEYS[3])
     wishes.discard(KEYS[0])
     assert wishes.head() == KEYS[1]
+
+
+def test_further_requests_do_not_prolong_a_lease() -> None:
+    """Or an image that somebody wants again and again would keep the barrier waiting for ever."""
+    cache = AdapterHostCache(capacity=100, max_loading=1)
+    load(cache, KEYS[0], 60)
+    cache.lease(KEYS[0], 0.0)
+    for tenth in range(1, 30):
+        cache.lease(KEYS[0], tenth / 10)
+    cache.wish(KEYS[1], 60)
+    cache.prefer(KEYS[1])
+    assert cache.start_next(LEASE_MIN_S / 2) is None
+    assert cache.start_next(LEASE_MIN_S) == (KEYS[1], [KEYS[0]])
+
+
+def test_what_loads_took_fades_and_a_new_one_then_says_more() -> None:
+    cache = AdapterHostCache(capacity=1000, max_loading=1)
+    slow, fast = KEYS[:2]
+    cache.wish(slow, 10)
+    cache.start_next(0.0)
+    cache.arrive(slow, 10, 8.0)
+    assert cache.expected_load_s(8.0) == 8.0
+    assert cache.expected_load_s(8.0 + LOAD_HALF_LIFE_S) == 4.0
+    assert cache.expected_load_s(8.0 + 10 * LOAD_HALF_LIFE_S) < 0.01
+    later = 8.0 + 10 * LOAD_HALF_LIFE_S
+    cache.wish(fast, 10)
+    cache.start_next(later)
+    cache.arrive(fast, 10, later + 1.0)
+    assert cache.expected_load_s(later + 1.0) == pytest.approx(1.0, rel=0.01)

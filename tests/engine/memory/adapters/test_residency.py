@@ -122,6 +122,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         fits = SIZES[key] <= N_GRAINS - self.n_busy() - held_by_others
         assert (self.residency.n_bytes_missing(key) == 0) == fits
         before, placed_before = self.residency.overview(), self.in_arena()
+        reserved_before = self.residency.ledger[MemoryState.RESERVED]
         placement = self.residency.place(key, self.now)
         assert (placement is not None) == fits
         if placement is None:
@@ -131,6 +132,8 @@ class ResidencyMachine(RuleBasedStateMachine):
         if self.held and self.held[0] == key:
             self.held = None
         n_left = self.residency.ledger[MemoryState.FREE] // GRAIN
+        if self.held:  # a hold that ended with this, because its image went, left room that was not evicted for
+            n_left -= max(0, reserved_before - self.residency.ledger[MemoryState.RESERVED]) // GRAIN
         gone = placed_before - self.in_arena()
         assert all(SIZES[victim] > n_left for victim in gone), "one more than needed was evicted"
         assert set(self.residency.take_evicted()) >= gone
@@ -246,7 +249,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         return min(self.held[1], N_GRAINS - self.n_busy()) if self.held else 0
 
     def drop_hold_of_a_forgotten_adapter(self) -> None:
-        if self.held and self.residency.ledger[MemoryState.RESERVED] == 0 and not self.is_needed(self.held[0]):
+        if self.held and self.held[0] not in {row[0] for row in self.residency.overview()}:
             self.held = None
 
     def note_evicted(self, keys: set[AdapterKey]) -> None:
@@ -266,7 +269,7 @@ class ResidencyMachine(RuleBasedStateMachine):
                 assert self.leased[key] + LEASE_MIN_S <= self.now, "a lease was broken before its time"
                 assert self.promoted is not None
         leased = {key for key in KEYS if self.waiting[key] and self.residency.state(key) is Residency.HOST}
-        self.leased = {key: self.wanted_s[key] for key in leased}
+        self.leased = {key: self.leased.get(key, self.wanted_s[key]) for key in leased}  # never prolonged
 
     @invariant()
     def loads_are_bounded(self) -> None:

@@ -187,3 +187,30 @@ def test_who_waited_for_whatever_reason_goes_first_once_it_aged() -> None:
         engine.drain()
         before = engine.order_of_starts().index("next")
         assert before == 1 or (is_late and before > 5)
+
+
+def test_a_barrier_that_lacks_only_its_tenants_own_share_keeps_nothing_from_others() -> None:
+    """First it lacks room in the arena, so that the other adapter drains; then only a seat of its tenant's own."""
+    engine = stepped_engine(
+        n_blocks=200,
+        arena_grains=ONE_ADAPTER,
+        max_model_len=400,
+        max_num_seqs=16,
+        max_num_batched_tokens=32,
+        tenant_seat_share=0.125,
+        aging_s=5.0,
+    )
+    engine.submit(*[request(f"x{i}", adapter="x", tenant="x", max_tokens=30 - 10 * i) for i in range(2)])
+    engine.step(4)
+    engine.submit(request("rare", adapter="rare", max_tokens=1))
+    engine.step_until(lambda: engine.residency.state(key("x", "x")) is Residency.DRAINING, max_steps=10)
+    engine.submit(*[request(f"own {i}", max_tokens=250) for i in range(2)])
+    engine.step(3)
+    assert {"own 0", "own 1"} <= engine.admitted.keys(), "both seats of the tenant are taken"
+    assert engine.residency.state(key("x", "x")) is Residency.RESIDENT
+    assert engine.residency.ledger[MemoryState.RESERVED] == 0
+    engine.step_until(lambda: "x0" in engine.finished)
+    engine.submit(request("x again", adapter="x", tenant="x", max_tokens=1))
+    engine.step(4)
+    assert "x again" in engine.finished
+    engine.drain()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lorikeet_engine.errors import Overloaded
+from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.scheduling.plan import SamplingParams
 from lorikeet_engine.scheduling.request import Request, Stage
 from tests.support.scripted_engine_parts import answer_alone, request
@@ -148,3 +150,93 @@ def test_forks_with_an_adapter_share_its_pin_count_exactly() -> None:
     assert [pins for *_, pins, _ in engine.residency.overview()] == [3]
     engine.drain()
     assert [pins for *_, pins, _ in engine.residency.overview()] == [0]
+
+
+def begun_but_for_the_last(**settings: object) -> SteppedEngine:
+    """Two seats: `other` has one, the first of two answers the other, and its sibling waits."""
+    engine = stepped_engine(max_num_seqs=2, **settings)
+    engine.submit(request("other", max_tokens=50, tenant="other"))
+    engine.submit_together(sequences(2, max_tokens=30, adapter="red"))
+    engine.step_until(lambda: "r" in engine.tokens)
+    assert engine.requests["r#1"].stage is Stage.WAITING
+    return engine
+
+
+def test_an_answer_that_has_begun_is_not_cut_short_because_its_last_part_begins_late() -> None:
+    engine = begun_but_for_the_last(ttft_deadline_s=10.0)
+    engine.drain()
+    assert engine.admitted["r#1"].queue_s > 10.0
+    assert [len(engine.tokens[name]) for name in ("r", "r#1")] == [30, 30]
+    assert engine.counters.expired == 0
+
+
+def test_a_sibling_of_a_request_that_never_began_expires_like_any_other() -> None:
+    engine = stepped_engine(max_num_seqs=1, ttft_deadline_s=10.0)
+    engine.submit(request("other", max_tokens=50, tenant="other"))
+    engine.step()
+    engine.submit_together(sequences(2))
+    engine.drain()
+    assert {name: error.code for name, error in engine.errors.items()} == dict.fromkeys(
+        ("r", "r#1"), "deadline_exceeded"
+    )
+
+
+def test_an_answer_that_has_begun_on_a_retired_adapter_ends_with_all_its_parts() -> None:
+    engine = begun_but_for_the_last()
+    engine.loop.retire(AdapterKey("tenant", "red"))
+    engine.drain()
+    assert engine.errors == {}
+    assert [len(engine.tokens[name]) for name in ("r", "r#1")] == [30, 30]
+    assert engine.residency.overview() == []
+
+
+@pytest.mark.parametrize("tenant", ["tenant", "another"])
+def test_ids_that_come_again_fork_from_nothing_that_another_submit_left_running(tenant: str) -> None:
+    """Ids are the callers': two tenants may choose the same, and one may use its own again."""
+    engine = stepped_engine()
+    first = sequences(3, n_prompt=7, max_tokens=2)
+    first[2].max_tokens = 30
+    engine.submit_together(first)
+    engine.step_until(lambda: {"r", "r#1"} <= engine.finished.keys() and "r#2" in engine.tokens)
+    prompt = tuple(range(11, 18))
+    for name in ("r", "r#1"):
+        for told in (engine.admitted, engine.tokens, engine.finished):
+            del told[name]
+    engine.submit_together([request(n, prompt=prompt, max_tokens=3, tenant=tenant) for n in ("r", "r#1")])
+    engine.drain()
+    assert engine.admitted["r"].cached_tokens == 0
+    assert engine.tokens["r"] == engine.tokens["r#1"] == answer_alone(prompt, 3, None)
+
+
+def test_when_the_first_is_aborted_its_prompt_is_expected_of_the_next() -> None:
+    engine = stepped_engine(max_num_seqs=1, max_queued_tokens=60, n_blocks=60)
+    engine.submit(request("other", max_tokens=20, tenant="other"))
+    engine.step()
+    engine.submit_together(sequences(3, n_prompt=40))
+    for name in ("r", "r#1"):
+        engine.loop.abort(name)
+        with pytest.raises(Overloaded, match="prompt tokens wait"):
+            engine.submit(request("another", n_prompt=30, tenant="another"))
+    engine.loop.abort("r#2")
+    engine.submit(request("another", n_prompt=30, tenant="another"))
+    engine.drain()
+
+
+def test_nothing_is_expected_of_the_next_while_there_is_one_to_fork_from() -> None:
+    engine = stepped_engine(max_num_seqs=1, max_queued_tokens=60, n_blocks=60)
+    engine.submit_together(sequences(3, n_prompt=40))
+    engine.step()
+    engine.submit(request("another", n_prompt=58, tenant="another"))
+    engine.drain()
+
+
+def test_siblings_that_have_not_begun_expire_together() -> None:
+    """The prompt is expected of the first alone, but when that is too late for it, it is for whoever stands in."""
+    engine = stepped_engine(max_num_seqs=1, max_model_len=400, n_blocks=200, ttft_deadline_s=20.0)
+    engine.submit(request("other", max_tokens=300, tenant="other"))
+    engine.step()
+    engine.submit_together(sequences(3, n_prompt=300))
+    engine.step_until(lambda: engine.errors)
+    assert set(engine.errors) == {"r", "r#1", "r#2"}
+    engine.loop.abort("other")
+    engine.drain()

@@ -13,6 +13,7 @@ from lorikeet_engine.scheduling.batching.preemption import MAX_PREEMPTIONS, SPAR
 from lorikeet_engine.scheduling.limits import PreemptionMode, SchedulerLimits
 from lorikeet_engine.scheduling.request import Request, Stage
 from lorikeet_engine.scheduling.waiting.fairness import TenantAccount
+from lorikeet_engine.scheduling.waiting.margin import Margin
 from tests.support.scripted_engine_parts import COST, PROFILE, request
 from tests.support.stepped_engine import SteppedEngine, stepped_engine
 
@@ -44,7 +45,7 @@ class Bench:
 
     def add(self, name: str, *, n_computed: int = 40, n_output: int = 10, tenant: str = "t", **more: int) -> Request:
         one = request(name, n_prompt=n_computed + 1 - n_output, max_tokens=40, tenant=tenant)
-        one.account = self.accounts.setdefault(tenant, TenantAccount(tenant, len(self.accounts)))
+        one.account = self.accounts.setdefault(tenant, TenantAccount(tenant, len(self.accounts), Margin(10.0)))
         one.tokens += [1] * n_output
         one.n_computed, one.stage, one.serial = n_computed, Stage.RUNNING, len(self.running)
         for field, value in more.items():
@@ -123,7 +124,7 @@ def test_blocks_that_others_share_are_no_gain() -> None:
 
 
 def test_lost_work_counts_against_a_victim() -> None:
-    """Both would free ten blocks; twenty more are shared, but would have to be computed again all the same."""
+    """Both would free ten blocks; those that come after twenty shared ones cost more to compute."""
     bench = Bench(mode="recompute")
     bench.add("oldest")
     bench.add("short", n_computed=40)
@@ -151,6 +152,29 @@ def test_swap_or_recompute_is_whichever_costs_less_of_what_is_configured_and_has
     """Ten blocks, so nine slots are too few."""
     bench = Bench(mode=mode, host_bandwidth=bandwidth, n_host_slots=n_host_slots)
     assert bench.victims.way(bench.add("r")) == way
+
+
+@pytest.mark.parametrize("mode", ["auto", "swap"])
+def test_who_has_nothing_to_swap_out_is_computed_again(mode: PreemptionMode) -> None:
+    """One has computed nothing yet, the blocks of the other are all shared."""
+    bench = Bench(mode=mode)
+    new, parent = bench.add("new", n_computed=0, n_output=0), bench.add("parent")
+    bench.kv.fork("parent", "child", Owner("t"), 40, 40)
+    for victim in (new, parent):
+        assert bench.victims.assess(victim).n_blocks == 0
+        assert bench.victims.way(victim) == "recompute"
+
+
+def test_only_what_nobody_else_holds_has_to_be_computed_again() -> None:
+    """Of thirty blocks twenty are shared: they stay in the prefix cache."""
+    bench = Bench(mode="recompute")
+    alone, sharing = bench.add("alone", n_computed=40), bench.add("sharing", n_computed=120)
+    everything = bench.victims.assess(sharing).seconds
+    bench.kv.fork("sharing", "child", Owner("t"), 80, 80)
+    shared = bench.victims.assess(sharing)
+    assert shared.n_blocks == bench.victims.assess(alone).n_blocks == 10
+    assert shared.seconds < everything / 2
+    assert shared.seconds >= bench.victims.assess(alone).seconds, "those that are left come last and cost no less"
 
 
 def test_the_seats_shrink_once_for_a_burst_and_come_back_one_by_one_in_quiet() -> None:

@@ -42,6 +42,23 @@ def test_a_twin_that_has_waited_long_enough_computes_what_is_not_there() -> None
     engine.drain()
 
 
+@pytest.mark.parametrize("quantum", [0.0, 16.0])
+def test_a_step_that_waits_for_a_twin_counts_once_however_often_it_is_offered(quantum: float) -> None:
+    """As the head of its tenant it is offered for its adapter first, and then again in its tenant's turn."""
+    engine = stepped_engine(n_blocks=130, max_model_len=400, locality_quantum=quantum)
+    prompt = tuple(range(1, 201))
+    engine.submit(request("decodes", n_prompt=1, max_tokens=60))
+    engine.step()
+    engine.submit(request("first", prompt=prompt))
+    engine.step()
+    twin = request("twin", prompt=prompt)
+    engine.submit(twin)
+    for n_steps in range(1, 5):
+        engine.step()
+        assert twin.n_deferrals == n_steps
+    engine.drain()
+
+
 def test_others_start_while_a_twin_waits() -> None:
     engine = stepped_engine(max_num_batched_tokens=40)
     engine.submit(*[request(name, prompt=PROMPT[:9]) for name in ("first", "twin")], request("other", n_prompt=9))

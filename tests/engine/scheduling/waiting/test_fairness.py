@@ -196,7 +196,7 @@ def test_the_quantum_delays_nobody_beyond_itself() -> None:
 
 
 def test_accounts_of_tenants_that_are_gone_are_forgotten_those_in_debt_last() -> None:
-    queue = FairQueue(quantum=0.0)
+    queue = FairQueue(quantum=0.0, deadline_s=10.0)
     debtor = queue.account("debtor", 1.0)
     debtor.charge(100.0)
     for i in range(10_000):

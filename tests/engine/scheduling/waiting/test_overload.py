@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from lorikeet_engine.errors import REFUSAL_REASONS, Overloaded, TenantLimited
+from lorikeet_engine.errors import REFUSAL_REASONS, InvalidRequest, Overloaded, TenantLimited
 from lorikeet_engine.scheduling.request import Request
-from lorikeet_engine.scheduling.waiting.admission import CALM, MARGIN_LEAST, MARGIN_MOST, Margin
+from lorikeet_engine.scheduling.waiting.admission import CALM
+from lorikeet_engine.scheduling.waiting.margin import MARGIN_LEAST, MARGIN_MOST, Margin
 from tests.support.scripted_engine_parts import request
 from tests.support.stepped_engine import SteppedEngine, stepped_engine
 
@@ -91,6 +92,17 @@ def test_several_answers_are_let_in_together_or_not_at_all(limits: dict[str, flo
     assert refusal(engine, [request(name, prompt=(1, 2, 3)) for name in names[:2]]) is None
     engine.drain()
     assert set(engine.finished) == {"a", "b", "n", "n#1"}
+
+
+def test_more_answers_than_the_queue_ever_holds_are_not_refused_for_now_but_as_a_mistake() -> None:
+    engine = stepped_engine(max_queued_requests=3, tenant_queue_share=0.5)
+    names = ("n", "n#1", "n#2", "n#3")
+    with pytest.raises(InvalidRequest, match="3 answers, not 4") as told:
+        engine.submit_together([request(name, prompt=(1, 2, 3)) for name in names])
+    assert told.value.param == "n"
+    assert engine.counters.refusals.total() == 0
+    engine.submit_together([request(name, prompt=(1, 2, 3)) for name in names[:3]])
+    engine.drain()
 
 
 def test_what_was_refused_left_no_trace() -> None:
