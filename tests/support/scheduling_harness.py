@@ -155,13 +155,15 @@ class Harness:
             request = self.requests[failure.request_id]
             assert not request.was_admitted
             assert not request.siblings.has_begun, "its answer has begun"
-            assert self.now <= request.deadline_s + 1.0, "told later than need be"
+            assert self.now <= request.arrival_s + self.limits.ttft_deadline_s + 1.0, "told later than need be"
 
     def _check_deadlines(self) -> None:
         """Nobody is left in the queue who can only be late, unless it is a part of an answer that has begun."""
         for request in self.requests.values():
             if request.stage is Stage.WAITING and not request.siblings.has_begun:
-                assert self.now <= request.deadline_s, f"{request.request_id} should have been dropped"
+                assert self.now <= request.arrival_s + self.limits.ttft_deadline_s, (
+                    f"{request.request_id} should have been dropped"
+                )
 
     def _check_plan(self, plan: StepPlan) -> None:
         limits = self.limits

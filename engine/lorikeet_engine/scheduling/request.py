@@ -84,7 +84,6 @@ class Request:
     stage: Stage = Stage.NEW
     serial: int = 0
     arrival_s: float = 0.0
-    deadline_s: float = NEVER
     predicted_ttft_s: float = 0.0
     account: TenantAccount = field(init=False)
     siblings: Siblings = field(init=False)

@@ -154,14 +154,11 @@ class Scheduler:
         first.n_expected = first.n_prompt - len(hit.blocks) * self._kv.block_size
         started = sum(request.n_left_to_compute for request in self._running if not request.decodes)
         self._gate.check_deadline(requests, account, now, started_tokens=started)
-        deadline_s = now + self._limits.ttft_deadline_s
-        expires_s = deadline_s - self._rates.prefill_s(
-            first.n_expected
-        )  # of all alike: one may have to stand in for it
+        # The same for all of them: one may have to compute the prompt in place of the first.
+        expires_s = now + self._limits.ttft_deadline_s - self._rates.prefill_s(first.n_expected)
         for request in requests:
             self._serial += 1
             request.serial, request.arrival_s, request.stage = self._serial, now, Stage.WAITING
-            request.deadline_s = deadline_s
             self._room.add(request, now, expires_s=expires_s)
 
     def abort(self, request_id: str) -> bool:
@@ -309,7 +306,7 @@ class Scheduler:
         pairs = self._kv.swap_out(request.request_id, request.n_computed) if way == "swap" else None
         if pairs is not None:
             batch.swap_outs += [BlockCopy(device, host) for device, host in pairs]
-            batch.note_copying(request)
+            batch.copying.append(request)
             self.counters.swap_bytes["out"] += len(pairs) * self._kv.block_bytes
             request.stage = Stage.SWAPPED
         else:

@@ -47,9 +47,6 @@ class Batch:
         """What is left of the budget is too little for anybody."""
         self.budget = 0
 
-    def note_copying(self, request: Request) -> None:
-        self.copying.append(request)
-
     def __bool__(self) -> bool:
         return bool(self._decodes or self._prefills or self.copying)
 

@@ -103,9 +103,9 @@ class VictimChoice:
         """Seconds by way; swapping is no way without room in the swap pool, recomputing always is."""
         n_bytes = n_blocks * self._kv.block_bytes
         swaps = self._mode != "recompute" and 0 < n_bytes <= self._kv.swap_ledger[MemoryState.FREE]
-        if swaps and self._mode == "swap":
-            return {"swap": swap_seconds(n_bytes, self._profile)}
-        costs: dict[Way, float] = {"recompute": self._recompute_s(request, n_blocks)}
+        costs: dict[Way, float] = {}
+        if not (swaps and self._mode == "swap"):
+            costs["recompute"] = self._recompute_s(request, n_blocks)
         if swaps:
             costs["swap"] = swap_seconds(n_bytes, self._profile)
         return costs

@@ -134,7 +134,7 @@ class Starter:
         pairs = self._kv.fork(parent.request_id, request.request_id, _owner(request), n_shared, n_tokens)
         assert pairs is not None, "room was counted before"
         batch.copies += [BlockCopy(source, target) for source, target in pairs]
-        batch.note_copying(request)
+        batch.copying.append(request)
         request.n_computed = request.n_scheduled = n_shared
         self._charge_cached(request)
 
@@ -142,7 +142,7 @@ class Starter:
         back = self._kv.swap_in(request.request_id, n_tokens)
         assert back is not None, "room was counted before"
         batch.swap_ins += [BlockCopy(host, device) for host, device in back.copies]
-        batch.note_copying(request)
+        batch.copying.append(request)
         self._counters.swap_bytes["in"] += len(back.copies) * self._kv.block_bytes
         self._counters.recomputed_tokens += max(0, request.n_computed - back.n_computed)
         request.n_computed = request.n_scheduled = back.n_computed

@@ -112,26 +112,23 @@ class FairQueue:
     def wake(self, account: TenantAccount) -> None:
         """Lift the counter of a tenant that was idle until now; called before its work is counted."""
         if account.is_idle:
-            active = [other.service for other in self._accounts.values() if not other.is_idle]
-            account.service = max(account.service, min(active, default=self._served_minimum))
+            account.service = max(account.service, self.smallest_service())
 
     def push(self, account: TenantAccount, request: Request, n_tokens: int, now: float) -> None:
         self.wake(account)
         if not account.waiting:
             account.start_pacing(now)
         account.waiting[request.request_id] = request
-        account.waiting_tokens += n_tokens
         self.n_waiting += 1
-        self.waiting_tokens += n_tokens
+        self.expect(account, n_tokens)
 
     def remove(self, account: TenantAccount, request: Request, n_tokens: int) -> None:
         del account.waiting[request.request_id]
-        account.waiting_tokens -= n_tokens
         self.n_waiting -= 1
-        self.waiting_tokens -= n_tokens
+        self.expect(account, -n_tokens)
 
     def expect(self, account: TenantAccount, n_tokens: int) -> None:
-        """More prompt tokens of its waiting requests have to be computed than was thought."""
+        """So many more prompt tokens of its waiting requests have to be computed, or fewer."""
         account.waiting_tokens += n_tokens
         self.waiting_tokens += n_tokens
 
@@ -159,9 +156,9 @@ class FairQueue:
         """Requests to try, in order; the caller removes those it admits before it asks for the next.
 
         Least served tenant first, each with up to `lookahead` of its oldest requests (None: with all of them). Before
-        that, as the locality quantum allows (DLPM, arXiv 2501.14312): heads whose adapter is in the batch already: they
-        cost no further adapter read. The backlogged tenants share the quantum between them, so that the least served
-        waits for one quantum of others' work at most, however many there are.
+        that, as the locality quantum allows (DLPM, arXiv 2501.14312), come heads whose adapter is in the batch already:
+        they cost no further adapter read. The backlogged tenants share the quantum, so that the least served waits for
+        one quantum of others' work at most, however many there are.
         """
         backlog = [(account.service, account.serial, account) for account in self._accounts.values() if account.waiting]
         if not backlog:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
@@ -136,8 +137,8 @@ class WaitingRoom:
         return None
 
     def _oldest(self) -> Request | None:
-        newest_first = [next(iter(self._new.values()), None), *self._parked.values()]
-        return min((r for r in newest_first if r is not None), key=lambda request: request.serial, default=None)
+        oldest = [*islice(self._new.values(), 1), *self._parked.values()]
+        return min(oldest, key=lambda request: request.serial, default=None)
 
     def _want(self, request: Request, now: float) -> None:
         if request.adapter:
