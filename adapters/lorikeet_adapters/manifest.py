@@ -1,8 +1,8 @@
 """How large an adapter is in the arena, and where each of its blocks lies: arithmetic without tensors.
 
     extent = head | block | block | ...      everything begins on a grain of 16 elements
-    head   = int32[layers][7][2]: grain of the block from the extent's start (0 = absent), rank
-    block  = A[rank, in] | Bt[rank, out]
+    head   = int32[layers][7][2]: grain of the block from the extent's start (0 = absent), rank | flags << 16
+    block  = A[rank, in] | Bt[rank, out] | float32[out] with a flag
 
 The head is never empty, so no block begins at grain 0 and 0 can mean absent.
 """
@@ -17,6 +17,9 @@ from lorikeet_adapters.modules import MODULES
 
 GRAIN: Final = 16
 MAX_RANK: Final = 0xFFFF  # the head keeps the rank in 16 bits and flags above them
+FLAG_SHIFT: Final = 16
+BIAS: Final = 1  # the block's vector is added to the output
+DORA: Final = 2  # the block's vector times what the base weight gave is added
 
 _HEAD_ENTRY_BYTES: Final = 8
 

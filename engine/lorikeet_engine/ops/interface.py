@@ -1,16 +1,19 @@
-"""The port between the model and a device: what a backend must be able to do, in eight verbs.
+"""The port between the model and a device: what a backend must be able to do.
 
 A backend knows tensors only. It does not know requests, layers' names or where adapters come from; what it needs of a
-step it gets as `AttentionBatch` and `LoraRun`, both rebuilt for every step.
+step it gets as `AttentionBatch` and `LoraBatch`, both filled anew for every step.
+
+A decode step may be recorded once and replayed: then the batches' tensors are the same ones every time, with new
+numbers in them, and everything else that a batch says (how many rows, how wide the tables) is as it was.
 
 Axes in comments: T tokens of the step, B rows, H heads, G query heads per KV head, D head width, L context length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -35,21 +38,26 @@ class PackedLinear:
 
 @dataclass(frozen=True, slots=True)
 class AttentionBatch:
-    """The rows of one step as attention sees them.
+    """The rows of one step as attention sees them. All tensors are int64 and on the backend's device.
 
     Attributes:
         n_decode: how many leading rows have exactly one query token.
         query_starts: first query token of each row, and T at the end.
-        context_lens: per row, tokens to attend to, this step's included.
-        block_tables: int64 [B, most blocks], padded with block 0, which is zero and belongs to nobody.
-        slot_blocks: int64 [T], the block that token t's key and value go to.
-        slot_offsets: int64 [T], and where in that block.
+        context_lens: per row, tokens to attend to, this step's included; of a recorded step, those it was recorded
+            with, so what is replayed reads `contexts`.
+        contexts: [B], the same as a tensor; 0 = a row that pads a recorded step: its output is zero.
+        block_tables: [B, most blocks], padded with block 0, which is zero and belongs to nobody.
+        positions: [T], each token's place in its sequence.
+        slot_blocks: [T], the block that token t's key and value go to; -1 = nowhere.
+        slot_offsets: [T], and where in that block.
     """
 
     n_decode: int
     query_starts: tuple[int, ...]
     context_lens: tuple[int, ...]
+    contexts: torch.Tensor
     block_tables: torch.Tensor
+    positions: torch.Tensor
     slot_blocks: torch.Tensor
     slot_offsets: torch.Tensor
 
@@ -66,18 +74,36 @@ class SiteShape:
     slices: tuple[tuple[int, int, int], ...]
 
 
+class HeadEntry(NamedTuple):
+    """Where one module of an extent lies: grains from the extent's base, rank (0 = absent), and flags."""
+
+    rel: int
+    rank: int
+    flags: int
+
+
 @dataclass(frozen=True, slots=True)
 class LoraRun:
-    """Consecutive tokens of one adapter.
-
-    `head[layer][module]` is (grains from `base`, rank), rank 0 = the adapter leaves that module alone. It is the
-    host's copy of the extent's own head.
-    """
+    """Consecutive tokens of one adapter. `head[layer][module]` is the host's copy of the extent's own head."""
 
     base: int
     first_token: int
     n_tokens: int
-    head: Sequence[Sequence[tuple[int, int]]]
+    head: Sequence[Sequence[HeadEntry]]
+
+
+@dataclass(frozen=True, slots=True)
+class LoraBatch:
+    """The adapters of a step: the runs, and what the backend's `encode_runs` made of them, int64 on its device."""
+
+    runs: tuple[LoraRun, ...]
+    code: torch.Tensor
+
+
+class Recording(Protocol):
+    """A step that can be computed again over the tensors that it was recorded with."""
+
+    def replay(self) -> None: ...
 
 
 class Ops(Protocol):
@@ -89,6 +115,10 @@ class Ops(Protocol):
 
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         """x [T, in] @ weight.T + bias."""
+        ...
+
+    def gather_rows(self, *, table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """table[rows]: [N, width] and int64 [S] to [S, width]."""
         ...
 
     def rms_norm(self, *, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -116,9 +146,10 @@ class Ops(Protocol):
         k_cache: torch.Tensor,
         v_cache: torch.Tensor,
     ) -> torch.Tensor:
-        """Rotate q [T, H, D] and k by `rotary` = (cos, sin), each float32 [T, D/2], and store k, v in their slots.
+        """Rotate q [T, H, D] and k by their positions' angles and store k, v in their slots.
 
-        Returns the rotated q. `rotary` None = this layer has no rotary embedding. Nothing but the slots is written.
+        `rotary` = (cos, sin), each float32 [positions, D/2]; None = this layer has no rotary embedding. Returns the
+        rotated q. Nothing but the slots is written.
         """
         ...
 
@@ -137,15 +168,36 @@ class Ops(Protocol):
         """
         ...
 
+    def lora_code_size(self, n_tokens: int) -> int:
+        """How many integers `encode_runs` writes at most for a step of `n_tokens`."""
+        ...
+
+    def encode_runs(self, runs: Sequence[LoraRun], n_tokens: int) -> Sequence[int]:
+        """The runs of a step as the backend's kernels read them; ends up in `LoraBatch.code`."""
+        ...
+
     def add_lora(
         self,
         *,
         out: torch.Tensor,
         x: torch.Tensor,
         arena: torch.Tensor,
-        runs: Sequence[LoraRun],
+        batch: LoraBatch,
         layer: int,
         site: SiteShape,
+        base_bias: torch.Tensor | None,
     ) -> None:
-        """out[run] += (x[run] @ A.T) @ Bt for every run and slice; tokens outside the runs are not touched."""
+        """out[run] += (x[run] @ A.T) @ Bt for every run and slice; tokens outside the runs are not touched.
+
+        A block with `BIAS` adds its vector as well; one with `DORA` adds vector * (out - base_bias), out as it came
+        and `base_bias` the linear's own, None = 0. Vectors are float32 [out_features] behind Bt.
+        """
+        ...
+
+    def greedy(self, *, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of [S, vocab]: the first of the largest, int64 [S], and whether it is finite, bool [S]."""
+        ...
+
+    def record(self, compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Recording] | None:
+        """Compute once and return the result and what computes it again in place; None = this backend cannot."""
         ...
