@@ -9,15 +9,14 @@ import torch
 
 from lorikeet_engine.ops.interface import AttentionBatch, Ops
 from lorikeet_engine.ops.reference import ReferenceOps
-from tests.support.ops_cases import (
+from tests.support.attention_cases import (
     ATTENTION_CASES,
     ATTENTION_TOLERANCE,
-    TOLERANCE,
     AttentionCase,
     AttentionData,
     attention_data,
-    relative_error,
 )
+from tests.support.ops_cases import TOLERANCE, relative_error
 
 MIXED = next(case for case in ATTENTION_CASES if case.name == "decode_and_prefill")
 
