@@ -13,13 +13,12 @@ import torch
 
 from lorikeet_engine.ops.native import library
 from lorikeet_engine.ops.native.ops import NativeCpuOps
+from tests.support.attention_cases import AttentionCase, attention_data
 from tests.support.ops_cases import (
     LORA_CASES,
     NATIVE_LIBRARY,
     SITES,
     TOLERANCE,
-    AttentionCase,
-    attention_data,
     lora_data,
     relative_error,
 )
