@@ -6,16 +6,31 @@ Standard library only: the GPU check builds an engine on machines that have neit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 MIB = 1 << 20
+GIB = 1 << 30
 
+DTYPES = {"cpu": ("auto", "bfloat16", "float32"), "cuda": ("auto", "bfloat16", "float16", "float32")}
+# What 0 means, by device; `max_num_seqs` of a GPU and `max_model_len` are decided when the memory is divided.
+AUTOMATIC: dict[str, dict[str, int]] = {
+    "cpu": {
+        "max_num_seqs": 32,
+        "max_num_batched_tokens": 512,
+        "block_size": 32,
+        "adapter_pool_bytes": 256 * MIB,
+        "max_adapters_per_step": 8,
+    },
+    "cuda": {
+        "max_num_batched_tokens": 2048,
+        "block_size": 16,
+        "adapter_pool_bytes": 4 * GIB,
+        "max_adapters_per_step": 64,
+    },
+}
 POSITIVE = (
-    "max_num_seqs",
-    "adapter_pool_bytes",
-    "max_adapters_per_step",
     "max_rank",
     "max_queued_requests",
     "max_queued_tokens",
@@ -23,6 +38,11 @@ POSITIVE = (
 )
 NOT_NEGATIVE = {
     "max_model_len": "automatic",
+    "max_num_seqs": "automatic",
+    "max_num_batched_tokens": "automatic",
+    "block_size": "automatic",
+    "adapter_pool_bytes": "automatic",
+    "max_adapters_per_step": "automatic",
     "kv_cache_bytes": "automatic",
     "threads": "automatic",
     "swap_space": "no swapping",
@@ -33,16 +53,21 @@ SHARES = ("tenant_queue_share", "tenant_seat_share", "tenant_kv_share", "tenant_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """Settings of one engine process.
+    """Settings of one engine process; 0 = automatic where `AUTOMATIC` has a value for the device.
 
     Attributes:
         model_dir: local Hugging Face directory (config.json, safetensors, tokenizer.json).
         model_name: what requests call the base model.
         store_dir: the blob store, where the worker leaves normalised adapters as `images/{tenant}/{digest}`.
         endpoint: ZeroMQ address of the engine, `ipc://…` or `tcp://…` (tcp needs `socket_key_file`).
-        dtype: "auto" (bf16 where the CPU computes in it, else fp32), "bfloat16" or "float32".
-        max_model_len: longest prompt + output in tokens; 0 = min(the model's, 2048).
-        kv_cache_bytes: size of the KV pool; 0 = a quarter of the memory available at start.
+        device: "cpu", "cuda", or "auto" (cuda where there is one); with "auto" the automatic values stay 0 until
+            `on_device` says which it is.
+        dtype: "auto" (bf16 where the device computes in it, else fp32), "bfloat16", "float32" or, on cuda, "float16".
+        max_model_len: longest prompt + output in tokens; 0 = the model's, on a CPU min(the model's, 2048).
+        max_num_seqs: requests that run at once; 0 = 32 on a CPU, what the KV pool suggests on a GPU.
+        gpu_memory_utilization: the part of the GPU's memory that this process may take in all; 0 = 0.9.
+        kv_cache_bytes: size of the KV pool; 0 = a quarter of the memory available at start on a CPU, on a GPU what
+            `gpu_memory_utilization` leaves beside everything else.
         block_size: tokens in one KV block, a power of two.
         swap_space: host memory for the KV blocks of preempted requests; 0 = they are always recomputed.
         preemption: "auto" (whichever costs less), "swap" or "recompute".
@@ -65,12 +90,13 @@ class EngineConfig:
     dtype: str = "auto"
     threads: int = 0
     max_model_len: int = 0
-    max_num_seqs: int = 32
-    max_num_batched_tokens: int = 512
+    max_num_seqs: int = 0
+    max_num_batched_tokens: int = 0
+    gpu_memory_utilization: float = 0.0
     kv_cache_bytes: int = 0
-    block_size: int = 32
-    adapter_pool_bytes: int = 256 * MIB
-    max_adapters_per_step: int = 8
+    block_size: int = 0
+    adapter_pool_bytes: int = 0
+    max_adapters_per_step: int = 0
     max_rank: int = 64
     max_queued_requests: int = 256
     enable_prefix_caching: bool = True
@@ -86,18 +112,14 @@ class EngineConfig:
     tenant_arena_share: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.device != "cpu":
-            raise ValueError(f"device: {self.device!r} is not served yet; allowed: 'cpu'")
-        if self.dtype not in ("auto", "bfloat16", "float32"):
-            raise ValueError(f"dtype: {self.dtype!r}; allowed: 'auto', 'bfloat16', 'float32'")
-        if self.block_size < 1 or self.block_size & (self.block_size - 1):
+        if self.device not in (*AUTOMATIC, "auto"):
+            raise ValueError(f"device: {self.device!r}; allowed: 'auto', 'cpu', 'cuda'")
+        for name, value in AUTOMATIC.get(self.device, {}).items():
+            if getattr(self, name) == 0:
+                object.__setattr__(self, name, value)
+        self._check_device()
+        if self.block_size & (self.block_size - 1):
             raise ValueError(f"block_size: {self.block_size} is not a power of two")
-        if self.max_num_batched_tokens < self.max_num_seqs + self.block_size:
-            raise ValueError(
-                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least max_num_seqs "
-                f"({self.max_num_seqs}) plus block_size ({self.block_size}): every running request decodes one token "
-                f"a step, and prompts go on beside them by whole blocks"
-            )
         if self.preemption not in ("auto", "swap", "recompute"):
             raise ValueError(f"preemption: {self.preemption!r}; allowed: 'auto', 'swap', 'recompute'")
         if self.preemption == "swap" and not self.swap_space:
@@ -111,6 +133,28 @@ class EngineConfig:
         for name in SHARES:
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is not a share; it must be above 0 and at most 1")
+        self._check_step()
+
+    def _check_device(self) -> None:
+        allowed = DTYPES.get(self.device, DTYPES["cuda"])
+        if self.dtype not in allowed:
+            raise ValueError(f"dtype: {self.dtype!r}; allowed on {self.device}: {', '.join(map(repr, allowed))}")
+        if not 0 <= self.gpu_memory_utilization <= 1:
+            raise ValueError(f"gpu_memory_utilization: {self.gpu_memory_utilization} is not a share from 0 to 1")
+        if self.device == "cpu" and self.gpu_memory_utilization:
+            raise ValueError("gpu_memory_utilization: device 'cpu' has no GPU memory; set kv_cache_bytes")
+
+    def _check_step(self) -> None:
+        if self.max_num_batched_tokens and self.max_num_batched_tokens < self.max_num_seqs + self.block_size:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least max_num_seqs "
+                f"({self.max_num_seqs}) plus block_size ({self.block_size}): every running request decodes one token "
+                f"a step, and prompts go on beside them by whole blocks"
+            )
+
+    def on_device(self, device: str) -> EngineConfig:
+        """The same settings with "auto" decided and the device's automatic values filled in."""
+        return replace(self, device=device)
 
 
 def read_config(values: Mapping[str, Any]) -> EngineConfig:

@@ -30,7 +30,7 @@ FOREIGN_VARIABLES = frozenset(
 
 
 class EngineSettings(BaseModel):
-    """Engine knobs; same meaning as in `EngineConfig`, 0 = chosen by the engine."""
+    """Engine knobs; same meaning as in `EngineConfig`, 0 = chosen by the engine for its device."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,12 +40,13 @@ class EngineSettings(BaseModel):
     health_host: str = "127.0.0.1"
     health_port: int = Field(default=8100, ge=0, le=65535)
     max_model_len: int = Field(default=0, ge=0)
-    max_num_seqs: int = Field(default=32, ge=1)
-    max_num_batched_tokens: int = Field(default=512, ge=1)
+    max_num_seqs: int = Field(default=0, ge=0)
+    max_num_batched_tokens: int = Field(default=0, ge=0)
+    gpu_memory_utilization: float = Field(default=0.0, ge=0, le=1)
     kv_cache_bytes: int = Field(default=0, ge=0)
-    block_size: int = Field(default=32, ge=1)
-    adapter_pool_bytes: int = Field(default=256 * MIB, ge=1)
-    max_adapters_per_step: int = Field(default=8, ge=1)
+    block_size: int = Field(default=0, ge=0)
+    adapter_pool_bytes: int = Field(default=0, ge=0)
+    max_adapters_per_step: int = Field(default=0, ge=0)
     max_queued_requests: int = Field(default=256, ge=1)
     max_queued_tokens: int = Field(default=262144, ge=1)
     ttft_deadline: float = Field(default=10.0, ge=0)

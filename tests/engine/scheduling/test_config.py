@@ -27,11 +27,11 @@ def test_the_defaults_are_allowed() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("max_num_seqs", 0),
-        ("max_adapters_per_step", 0),
+        ("max_num_seqs", -1),
+        ("max_adapters_per_step", -1),
         ("max_queued_requests", 0),
         ("max_queued_tokens", 0),
-        ("adapter_pool_bytes", 0),
+        ("adapter_pool_bytes", -1),
         ("host_adapter_cache_bytes", 0),
         ("swap_space", -1),
         ("kv_cache_bytes", -1),
@@ -41,7 +41,7 @@ def test_the_defaults_are_allowed() -> None:
         ("swap_space", float("nan")),
         ("tenant_queue_share", float("inf")),
         ("block_size", 24),
-        ("block_size", 0),
+        ("block_size", -16),
         ("preemption", "drop"),
         ("preemption", "swap"),
         ("tenant_queue_share", 0.0),
@@ -49,6 +49,9 @@ def test_the_defaults_are_allowed() -> None:
         ("tenant_kv_share", -0.1),
         ("tenant_arena_share", float("nan")),
         ("dtype", "float16"),
+        ("dtype", "int4"),
+        ("gpu_memory_utilization", 0.5),
+        ("gpu_memory_utilization", 1.5),
         ("device", "tpu"),
     ],
 )
@@ -62,6 +65,25 @@ def test_a_step_must_hold_every_seats_decode_and_a_block_of_a_prompt() -> None:
     EngineConfig(**PLACES, max_num_seqs=32, block_size=16, max_num_batched_tokens=48)
     with pytest.raises(ValueError, match="max_num_batched_tokens"):
         EngineConfig(**PLACES, max_num_seqs=32, block_size=16, max_num_batched_tokens=47)
+
+
+def test_zero_means_what_suits_the_device() -> None:
+    cpu, cuda = EngineConfig(**PLACES), EngineConfig(**PLACES, device="cuda")
+    assert (cpu.block_size, cpu.max_num_batched_tokens, cpu.max_num_seqs, cpu.max_adapters_per_step) == (32, 512, 32, 8)
+    assert (cuda.block_size, cuda.max_num_batched_tokens, cuda.max_adapters_per_step) == (16, 2048, 64)
+    assert (cpu.adapter_pool_bytes, cuda.adapter_pool_bytes) == (256 << 20, 4 << 30)
+    assert cuda.max_num_seqs == 0  # the memory decides
+    assert EngineConfig(**PLACES, device="cuda", block_size=32).block_size == 32
+
+
+def test_an_open_device_is_decided_once_and_what_it_cannot_do_is_refused_then() -> None:
+    config = EngineConfig(**PLACES, device="auto", dtype="float16", gpu_memory_utilization=0.8)
+    assert config.block_size == 0
+    assert config.on_device("cuda").block_size == 16
+    with pytest.raises(ValueError, match="dtype: 'float16'"):
+        config.on_device("cpu")
+    with pytest.raises(ValueError, match="gpu_memory_utilization"):
+        EngineConfig(**PLACES, device="auto", gpu_memory_utilization=0.8).on_device("cpu")
 
 
 def test_swapping_is_allowed_where_there_is_room_to_swap_to() -> None:
