@@ -63,6 +63,7 @@ class EngineConfig:
         device: "cpu", "cuda", or "auto" (cuda where there is one); with "auto" the automatic values stay 0 until
             `on_device` says which it is.
         dtype: "auto" (bf16 where the device computes in it, else fp32), "bfloat16", "float32" or, on cuda, "float16".
+        quantization: "none", or "int8": the linears' weights as integers with a scale for each output; on a CPU only.
         max_model_len: longest prompt + output in tokens; 0 = the model's, on a CPU min(the model's, 2048).
         max_num_seqs: requests that run at once; 0 = 32 on a CPU, what the KV pool suggests on a GPU.
         gpu_memory_utilization: the part of the GPU's memory that this process may take in all; 0 = 0.9.
@@ -88,6 +89,7 @@ class EngineConfig:
     health_port: int = 8100
     device: str = "cpu"
     dtype: str = "auto"
+    quantization: Literal["none", "int8"] = "none"
     threads: int = 0
     max_model_len: int = 0
     max_num_seqs: int = 0
@@ -139,13 +141,18 @@ class EngineConfig:
         allowed = DTYPES.get(self.device, DTYPES["cuda"])
         if self.dtype not in allowed:
             raise ValueError(f"dtype: {self.dtype!r}; allowed on {self.device}: {', '.join(map(repr, allowed))}")
+        if self.quantization not in ("none", "int8"):
+            raise ValueError(f"quantization: {self.quantization!r}; allowed: 'none', 'int8'")
+        if self.quantization == "int8" and self.device == "cuda":
+            raise ValueError("quantization: 'int8' is computed on device 'cpu' only, not on 'cuda'")
         if not 0 <= self.gpu_memory_utilization <= 1:
             raise ValueError(f"gpu_memory_utilization: {self.gpu_memory_utilization} is not a share from 0 to 1")
         if self.device == "cpu" and self.gpu_memory_utilization:
             raise ValueError("gpu_memory_utilization: device 'cpu' has no GPU memory; set kv_cache_bytes")
 
     def _check_step(self) -> None:
-        if self.max_num_batched_tokens and self.max_num_batched_tokens < self.max_num_seqs + self.block_size:
+        needed = max(1, self.max_num_seqs) + self.block_size
+        if self.max_num_batched_tokens and self.max_num_batched_tokens < needed:
             raise ValueError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least max_num_seqs "
                 f"({self.max_num_seqs}) plus block_size ({self.block_size}): every running request decodes one token "

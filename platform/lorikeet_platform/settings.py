@@ -36,6 +36,7 @@ class EngineSettings(BaseModel):
 
     device: str = "cpu"
     dtype: str = "auto"
+    quantization: Literal["none", "int8"] = "none"
     threads: int = Field(default=0, ge=0)
     health_host: str = "127.0.0.1"
     health_port: int = Field(default=8100, ge=0, le=65535)

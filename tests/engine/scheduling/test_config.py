@@ -50,6 +50,7 @@ def test_the_defaults_are_allowed() -> None:
         ("tenant_arena_share", float("nan")),
         ("dtype", "float16"),
         ("dtype", "int4"),
+        ("quantization", "int4"),
         ("gpu_memory_utilization", 0.5),
         ("gpu_memory_utilization", 1.5),
         ("device", "tpu"),
@@ -84,6 +85,15 @@ def test_an_open_device_is_decided_once_and_what_it_cannot_do_is_refused_then() 
         config.on_device("cpu")
     with pytest.raises(ValueError, match="gpu_memory_utilization"):
         EngineConfig(**PLACES, device="auto", gpu_memory_utilization=0.8).on_device("cpu")
+
+
+def test_integer_weights_are_for_a_cpu() -> None:
+    assert EngineConfig(**PLACES).quantization == "none"
+    assert EngineConfig(**PLACES, quantization="int8").quantization == "int8"
+    with pytest.raises(ValueError, match=r"quantization: 'int8'.*not on 'cuda'"):
+        EngineConfig(**PLACES, device="cuda", quantization="int8")
+    with pytest.raises(ValueError, match=r"quantization: 'int8'.*not on 'cuda'"):
+        EngineConfig(**PLACES, device="auto", quantization="int8").on_device("cuda")
 
 
 def test_swapping_is_allowed_where_there_is_room_to_swap_to() -> None:
