@@ -1,14 +1,14 @@
 """Where the memory goes, decided once at start and printed as a table whose rows add up.
 
-On a CPU everything is the same memory: what a GPU would keep on the host (adapter images, swapped KV blocks) counts
-here too. Also what follows from the table: how many requests of full length fit, what `max_num_seqs` that suggests, and
+On a CPU everything is the same memory: what a GPU keeps on the host (adapter images, swapped KV blocks) counts here
+too. A GPU's table is of its own memory, and what stays on the host is only checked against the host's. Also what follows from the table: how many requests of full length fit, what `max_num_seqs` that suggests, and
 the `kv_cache_bytes` that would use what is left.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lorikeet_engine.config import MIB, EngineConfig
@@ -22,6 +22,14 @@ RESERVE_BYTES = 256 * MIB  # allocator slack, Python, the tokenizer's and the lo
 DEFAULT_MODEL_LEN = 2048
 FLOAT_BYTES = 4
 
+GPU_SHARE = 0.9  # of the GPU's memory, when gpu_memory_utilization is not given
+GPU_RESERVE_BYTES = 768 * MIB  # what cuBLAS, Triton and the allocator keep beside the tensors that are counted
+GPU_MAX_SEQS = 256  # `max_num_seqs` is chosen up to here
+GRAPH_NODE_BYTES = 4096  # one recorded launch: its node, its arguments and the driver's copy, rounded up
+LAUNCHES_PER_LAYER = 18
+ATTENTION_SPLITS = 32  # parts of one row's context, each with a float32 partial result
+SPLIT_SUMS = 16  # float32 planes of a LoRA product whose inner dimension is split
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryBudget:
@@ -30,6 +38,8 @@ class MemoryBudget:
     Attributes:
         host_adapter_bytes: packed adapters outside the arena.
         swap_bytes: host slots for the KV blocks of preempted requests.
+        graph_bytes: recorded steps.
+        host_left_bytes: of the host's memory, where that is another one than the device's.
         n_blocks: blocks in the pool, the reserved block 0 among them.
         n_host_slots: blocks that the swap pool holds.
     """
@@ -47,6 +57,9 @@ class MemoryBudget:
     block_size: int
     block_bytes: int
     max_model_len: int
+    max_num_seqs: int
+    graph_bytes: int = 0
+    host_left_bytes: int | None = None
 
     @property
     def left_bytes(self) -> int:
@@ -58,15 +71,21 @@ class MemoryBudget:
 
     @property
     def _taken(self) -> tuple[tuple[str, int], ...]:
+        is_shared = self.host_left_bytes is None
         return (
             ("weights", self.weights_bytes),
             ("adapter arena", self.arena_bytes),
-            ("host adapters", self.host_adapter_bytes),
+            *(self._on_host[:1] if is_shared else ()),
             ("KV pool", self.kv_bytes),
-            ("swap pool", self.swap_bytes),
+            *(self._on_host[1:] if is_shared else ()),
             ("activations", self.activation_bytes),
+            *(() if is_shared else (("graphs", self.graph_bytes),)),
             ("reserve", self.reserve_bytes),
         )
+
+    @property
+    def _on_host(self) -> tuple[tuple[str, int], ...]:
+        return ("host adapters", self.host_adapter_bytes), ("swap pool", self.swap_bytes)
 
     @property
     def request_bytes(self) -> int:
@@ -88,6 +107,9 @@ class MemoryBudget:
     def table(self) -> str:
         lines = [f"{name:<14}{n_bytes / MIB:>12.1f} MiB" for name, n_bytes in self.rows]
         lines.append(f"{'available':<14}{self.available_bytes / MIB:>12.1f} MiB")
+        if self.host_left_bytes is not None:
+            host = (*self._on_host, ("left on host", self.host_left_bytes))
+            lines += [f"{name:<14}{n_bytes / MIB:>12.1f} MiB" for name, n_bytes in host]
         lines.append(
             f"{self.request_bytes / MIB:.1f} MiB of KV a request of {self.max_model_len} tokens; "
             f"{self.n_blocks - 1} blocks: {self.concurrency:.1f} such requests; "
@@ -101,52 +123,89 @@ def served_model_len(config: EngineConfig, spec: ModelSpec) -> int:
     """The longest request served; a limit beyond the model's own is refused, not shortened."""
     if config.max_model_len > spec.max_positions:
         raise UnsupportedModel(f"max_model_len {config.max_model_len} is beyond the model's {spec.max_positions}")
-    return config.max_model_len or min(spec.max_positions, DEFAULT_MODEL_LEN)
+    automatic = min(spec.max_positions, DEFAULT_MODEL_LEN) if config.device == "cpu" else spec.max_positions
+    return config.max_model_len or automatic
 
 
 def plan_memory(
-    config: EngineConfig, spec: ModelSpec, *, itemsize: int, weights_bytes: int, available_bytes: int
+    config: EngineConfig,
+    spec: ModelSpec,
+    *,
+    itemsize: int,
+    weights_bytes: int,
+    available_bytes: int,
+    host_bytes: int | None = None,
+    n_graphs: int = 0,
 ) -> MemoryBudget:
-    """Divide `available_bytes`, counted before the weights were loaded.
+    """Divide `available_bytes` of the device, counted before the weights were loaded, and `host_bytes` of the host.
+
+    Args:
+        host_bytes: None where device and host are the same memory.
+        n_graphs: how many steps may be recorded.
 
     Raises:
         UnsupportedModel: a request of `max_model_len` tokens, or the sum of the rows, does not fit, or two settings
             contradict each other; with the numbers.
     """
     block = kv_block_bytes(spec, block_size=config.block_size, itemsize=itemsize)
-    wanted = config.kv_cache_bytes or int(available_bytes * KV_SHARE)
-    n_blocks = wanted // block
     max_model_len = served_model_len(config, spec)
     _check_whole_prompts(config, max_model_len)
     if 0 < config.swap_space < block:
         raise UnsupportedModel(f"swap_space {config.swap_space} does not hold one KV block of {block} bytes")
-    needed = blocks_for(max_model_len, config.block_size) + 1  # and the reserved block 0
-    if n_blocks < needed:
-        raise UnsupportedModel(
-            f"one request of max_model_len {max_model_len} tokens needs kv_cache_bytes {needed * block}, "
-            f"there are {wanted}: raise kv_cache_bytes, lower max_model_len, or free memory"
-        )
-    budget = MemoryBudget(
+    is_gpu = host_bytes is not None
+    rows = config.max_num_seqs or min(GPU_MAX_SEQS, config.max_num_batched_tokens - config.block_size)
+    activations = (
+        gpu_activation_bytes(config, spec, itemsize=itemsize, rows=rows)
+        if is_gpu
+        else activation_bytes(config, spec, itemsize=itemsize, max_model_len=max_model_len)
+    )
+    swap_bytes = config.swap_space // block * block
+    empty = MemoryBudget(
         available_bytes=available_bytes,
         weights_bytes=weights_bytes,
         arena_bytes=config.adapter_pool_bytes,
-        kv_bytes=n_blocks * block,
+        kv_bytes=0,
         host_adapter_bytes=config.host_adapter_cache_bytes,
-        swap_bytes=config.swap_space // block * block,
-        activation_bytes=activation_bytes(config, spec, itemsize=itemsize, max_model_len=max_model_len),
-        reserve_bytes=RESERVE_BYTES,
-        n_blocks=n_blocks,
+        swap_bytes=swap_bytes,
+        activation_bytes=activations,
+        reserve_bytes=GPU_RESERVE_BYTES if is_gpu else RESERVE_BYTES,
+        n_blocks=0,
         n_host_slots=config.swap_space // block,
         block_size=config.block_size,
         block_bytes=block,
         max_model_len=max_model_len,
+        max_num_seqs=rows,
+        graph_bytes=n_graphs * spec.n_layers * LAUNCHES_PER_LAYER * GRAPH_NODE_BYTES,
+        host_left_bytes=None if host_bytes is None else host_bytes - config.host_adapter_cache_bytes - swap_bytes,
     )
+    return _with_pool(empty, config)
+
+
+def _with_pool(empty: MemoryBudget, config: EngineConfig) -> MemoryBudget:
+    """Give the KV pool its part of the table, refuse what does not add up, and seat what then fits."""
+    is_gpu, block = empty.host_left_bytes is not None, empty.block_bytes
+    automatic = max(0, empty.left_bytes) if is_gpu else int(empty.available_bytes * KV_SHARE)
+    wanted = config.kv_cache_bytes or automatic
+    needed = blocks_for(empty.max_model_len, config.block_size) + 1  # and the reserved block 0
+    if wanted // block < needed:
+        raise UnsupportedModel(
+            f"one request of max_model_len {empty.max_model_len} tokens needs kv_cache_bytes {needed * block}, "
+            f"there are {wanted}: raise kv_cache_bytes, lower max_model_len, or free memory"
+        )
+    budget = replace(empty, kv_bytes=wanted // block * block, n_blocks=wanted // block)
     if budget.left_bytes < 0:
         raise UnsupportedModel(
             f"{-budget.left_bytes} bytes short of memory: lower kv_cache_bytes, adapter_pool_bytes, "
             f"host_adapter_cache_bytes or swap_space\n{budget.table()}"
         )
-    return budget
+    if budget.host_left_bytes is not None and budget.host_left_bytes < 0:
+        raise UnsupportedModel(
+            f"{-budget.host_left_bytes} bytes short of memory on the host: lower host_adapter_cache_bytes or "
+            f"swap_space\n{budget.table()}"
+        )
+    if config.max_num_seqs:
+        return budget
+    return replace(budget, max_num_seqs=min(budget.max_num_seqs, budget.suggested_max_num_seqs))
 
 
 def _check_whole_prompts(config: EngineConfig, max_model_len: int) -> None:
@@ -169,6 +228,17 @@ def activation_bytes(config: EngineConfig, spec: ModelSpec, *, itemsize: int, ma
     masks = tokens * max_model_len * itemsize
     logits = rows * spec.vocab * (itemsize + 2 * FLOAT_BYTES)
     return hidden + gathered + masks + logits
+
+
+def gpu_activation_bytes(config: EngineConfig, spec: ModelSpec, *, itemsize: int, rows: int) -> int:
+    """The most that one step on a GPU holds at once; its kernels read pages and masks where they are."""
+    tokens = config.max_num_batched_tokens
+    heads = spec.n_heads + 2 * spec.n_kv_heads
+    hidden = tokens * (3 * spec.hidden + 2 * heads * spec.head_dim + 3 * spec.intermediate) * itemsize
+    partials = rows * ATTENTION_SPLITS * spec.n_heads * (spec.head_dim + 1) * FLOAT_BYTES
+    planes = (SPLIT_SUMS * rows + 2 * tokens) * 3 * config.max_rank * FLOAT_BYTES
+    logits = rows * spec.vocab * (itemsize + 2 * FLOAT_BYTES)
+    return hidden + partials + planes + logits
 
 
 def available_memory() -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lorikeet_engine.ops.triton.tuning import Tuned, choose, config_for, read_table, write_table
 
-SHAPE = {"D": 128, "G": 4, "block": 16, "dtype": "bfloat16"}
+SHAPE: dict[str, int | str] = {"D": 128, "G": 4, "block": 16, "dtype": "bfloat16"}
 
 
 def entry(kernel: str, bucket: int, warps: int, **changes: int | str) -> Tuned:

@@ -10,6 +10,7 @@ import pytest
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.errors import UnsupportedModel
 from lorikeet_engine.execution import memory_budget
+from lorikeet_engine.execution.device import GpuMemory
 from lorikeet_engine.execution.memory_budget import MemoryBudget, available_memory, plan_memory
 from lorikeet_engine.model_spec import spec_from_config
 from tests.support.tiny_models import CONFIGS
@@ -77,6 +78,50 @@ def test_whole_prompts_need_a_step_that_holds_the_longest_beside_all_decodes() -
 
 def test_chunked_prompts_do_not_need_it() -> None:
     assert budget(max_model_len=200, max_num_batched_tokens=64).max_model_len == 200
+
+
+def gpu_budget(available: int = 8 * GIB, host: int = 4 * GIB, **knobs: Any) -> MemoryBudget:
+    config = EngineConfig(
+        model_dir=Path("m"), model_name="tiny", store_dir=Path("s"), endpoint="ipc://e", device="cuda", **knobs
+    )
+    return plan_memory(
+        config, SPEC, itemsize=2, weights_bytes=100_000_000, available_bytes=available, host_bytes=host, n_graphs=20
+    )
+
+
+@pytest.mark.parametrize("knobs", [{}, {"kv_cache_bytes": GIB}, {"swap_space": GIB}, {"max_num_seqs": 4}])
+def test_the_rows_of_a_gpu_add_up_and_what_stays_on_the_host_is_not_among_them(knobs: dict[str, int]) -> None:
+    plan = gpu_budget(**knobs)
+    assert sum(n_bytes for _, n_bytes in plan.rows) == plan.available_bytes
+    assert {"host adapters", "swap pool"}.isdisjoint(dict(plan.rows))
+    assert plan.host_left_bytes == 4 * GIB - 256 * (1 << 20) - plan.swap_bytes
+    assert "graphs" in plan.table()
+    assert "left on host" in plan.table()
+
+
+def test_the_pool_of_a_gpu_takes_what_is_left() -> None:
+    plan, larger = gpu_budget(), gpu_budget(adapter_pool_bytes=5 * GIB)
+    assert plan.left_bytes < plan.block_bytes
+    assert plan.kv_bytes - larger.kv_bytes == GIB
+    assert plan.max_model_len == 256
+
+
+def test_seats_of_a_gpu_follow_the_pool_unless_they_are_set() -> None:
+    small = gpu_budget(kv_cache_bytes=41 * BLOCK_BYTES, max_model_len=64)
+    assert small.max_num_seqs == small.suggested_max_num_seqs == 13
+    assert gpu_budget().max_num_seqs == 256
+    assert gpu_budget(max_num_seqs=5).max_num_seqs == 5
+
+
+def test_more_than_the_host_has_is_refused_with_the_numbers() -> None:
+    with pytest.raises(UnsupportedModel, match="short of memory on the host"):
+        gpu_budget(host=GIB, swap_space=GIB)
+
+
+def test_the_bytes_of_others_count_against_the_share_of_a_gpu() -> None:
+    assert GpuMemory(total_bytes=1000, free_bytes=1000).allowed(0.9) == 900
+    assert GpuMemory(total_bytes=1000, free_bytes=700).allowed(0.9) == 600
+    assert GpuMemory(total_bytes=1000, free_bytes=50).allowed(0.9) == 0
 
 
 def test_concurrency_counts_requests_of_full_length_without_the_reserved_block() -> None:
