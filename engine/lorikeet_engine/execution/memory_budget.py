@@ -1,8 +1,9 @@
 """Where the memory goes, decided once at start and printed as a table whose rows add up.
 
 On a CPU everything is the same memory: what a GPU keeps on the host (adapter images, swapped KV blocks) counts here
-too. A GPU's table is of its own memory, and what stays on the host is only checked against the host's. Also what follows from the table: how many requests of full length fit, what `max_num_seqs` that suggests, and
-the `kv_cache_bytes` that would use what is left.
+too. A GPU's table is of its own memory, and what stays on the host is only checked against the host's. Also what
+follows from the table: how many requests of full length fit, what `max_num_seqs` that suggests, and the
+`kv_cache_bytes` that would use what is left.
 """
 
 from __future__ import annotations
