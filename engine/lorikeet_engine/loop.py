@@ -16,6 +16,7 @@ from lorikeet_engine.errors import EngineError
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
 from lorikeet_engine.memory.kv.manager import KvManager
+from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
 from lorikeet_engine.scheduling.events import Event, RequestFailure
 from lorikeet_engine.scheduling.plan import StepPlan, StepResult
 from lorikeet_engine.scheduling.request import Request
@@ -86,6 +87,7 @@ class EngineLoop:
         loader: Loader,
         runner: Runner,
         cost: ModelCost,
+        timeline: Timeline = NOT_PROFILED,
     ) -> None:
         self.scheduler = scheduler
         self.kv = kv
@@ -94,6 +96,7 @@ class EngineLoop:
         self._loader = loader
         self._runner = runner
         self._cost = cost
+        self._timeline = timeline
         self._images: dict[AdapterKey, Any] = {}  # packed, in host memory; the residency says which to keep
         self._events: list[Event] = []  # of what happened between two steps
         self._recent: deque[tuple[float, int]] = deque()
@@ -120,24 +123,34 @@ class EngineLoop:
 
     def step(self, now: float) -> list[Event]:
         """One iteration, begun at `now`; what it returns belongs to the requests' clients."""
+        phase = self._timeline.phase
         events, self._events = self._events, []
-        events += self._collect_loads(now)
-        events += self.scheduler.reap(now)
-        plan = self.scheduler.plan(now)
-        self._move_images()
+        with phase("collect loads"):
+            events += self._collect_loads(now)
+        with phase("reap"):
+            events += self.scheduler.reap(now)
+        with phase("plan"):
+            plan = self.scheduler.plan(now)
+        with phase("start loads"):
+            self._move_images()
         if plan is None:
             return events
+        kind = self._kind_of_step()
+        self._timeline.computes(plan, kind)
         # A failed placement leaves the arena unknown: it ends the process, not one request.
-        placed_s = self._place_adapters(plan)
+        with phase("place"):
+            placed_s = self._place_adapters(plan)
         try:
-            result = self._runner.execute(plan)
+            with phase("execute"):
+                result = self._runner.execute(plan)
         except Exception:
             log.exception("step %d with %d rows failed", plan.step_id, len(plan.rows))
             self.counters.steps["failed"] += 1
             return events + self.scheduler.fail(plan)
         end = now + placed_s + result.seconds
-        events += self.scheduler.commit(plan, result, end)
-        self._count(len(result.sampled), placed_s + result.seconds, end)
+        with phase("commit"):
+            events += self.scheduler.commit(plan, result, end)
+            self._count(kind, len(result.sampled), placed_s + result.seconds, end)
         return events
 
     def tokens_per_second(self, now: float) -> float:
@@ -183,9 +196,12 @@ class EngineLoop:
             self.residency.on_placed(placement.key)
         return seconds
 
-    def _count(self, n_sampled: int, seconds: float, end: float) -> None:
+    def _kind_of_step(self) -> str:
+        shape = self.scheduler.last_shape
+        return KIND_OF_STEP[bool(shape.n_prefill), bool(shape.n_decode)]
+
+    def _count(self, kind: str, n_sampled: int, seconds: float, end: float) -> None:
         shape, counters = self.scheduler.last_shape, self.counters
-        kind = KIND_OF_STEP[bool(shape.n_prefill), bool(shape.n_decode)]
         counters.prompt_tokens += shape.n_prefill
         counters.generated_tokens += n_sampled
         counters.steps[kind] += 1

@@ -20,6 +20,7 @@ from lorikeet_engine.errors import EngineError, EngineUnavailable, InvalidReques
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.measure import measure
+from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
 from lorikeet_engine.protocol import (
     MAX_CHOICES,
     PROTOCOL_VERSION,
@@ -82,8 +83,10 @@ class EngineServer:
         endpoint: str,
         keys: SocketKeys | None,
         drain_s: float = DRAIN_S,
+        timeline: Timeline = NOT_PROFILED,
     ) -> None:
         self._loop = loop
+        self._timeline = timeline
         self._info = info
         self._drain_s = drain_s
         self._context = zmq.Context()
@@ -129,10 +132,16 @@ class EngineServer:
     def turn(self, *, wait_ms: int) -> None:
         """Take all waiting messages, run one step, send its results."""
         self.last_turn_s = time.monotonic()
-        if self._socket.poll(wait_ms):
-            self._receive_all()
-        self._drop_silent_clients()
-        self._send_events(self._loop.step(time.monotonic()))
+        has_messages = self._socket.poll(wait_ms)
+        phase = self._timeline.phase
+        with self._timeline.turn():
+            with phase("receive"):
+                if has_messages:
+                    self._receive_all()
+                self._drop_silent_clients()
+            events = self._loop.step(time.monotonic())
+            with phase("send"):
+                self._send_events(events)
         if self.last_turn_s - self._published_s > PUBLISH_EVERY_S:
             self.published, self._published_s = self.stats(), self.last_turn_s
 

@@ -11,6 +11,7 @@ from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
 from lorikeet_engine.memory.kv.manager import KvManager
+from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.plan import SamplingParams, StepPlan, StepResult
 from lorikeet_engine.scheduling.request import Request
@@ -171,6 +172,7 @@ def scripted_engine(
     host_grains: int = 64,
     load_delay: int = 1,
     max_loading: int = 4,
+    timeline: Timeline = NOT_PROFILED,
     **limits: Any,
 ) -> ScriptedEngine:
     """An engine over scripted parts; further names are fields of `SchedulerLimits`."""
@@ -195,7 +197,15 @@ def scripted_engine(
     }
     runner, loader = ScriptedRunner(block_size), ScriptedLoader(adapter_grains, load_delay)
     scheduler = Scheduler(SchedulerLimits(**chosen | limits), kv, residency, cost=COST, profile=PROFILE)
-    loop = EngineLoop(scheduler=scheduler, kv=kv, residency=residency, loader=loader, runner=runner, cost=COST)
+    loop = EngineLoop(
+        scheduler=scheduler,
+        kv=kv,
+        residency=residency,
+        loader=loader,
+        runner=runner,
+        cost=COST,
+        timeline=timeline,
+    )
     return ScriptedEngine(loop, runner, loader)
 
 
