@@ -8,7 +8,7 @@ instruction behind and `to_out` only the conversion.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import triton
 import triton.language as tl
@@ -17,7 +17,7 @@ INTERPRETED: Final = bool(triton.knobs.runtime.interpret)
 
 
 @triton.jit
-def dot_operand(x: Any, UPCAST: tl.constexpr) -> Any:
+def dot_operand(x: tl.tensor, UPCAST: tl.constexpr) -> tl.tensor:
     """An operand of `tl.dot` in a type whose product is right."""
     if UPCAST and x.dtype == tl.bfloat16:
         return (x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
@@ -28,7 +28,7 @@ def dot_operand(x: Any, UPCAST: tl.constexpr) -> Any:
 
 
 @triton.jit
-def to_out(x: Any, dtype: tl.constexpr, UPCAST: tl.constexpr) -> Any:
+def to_out(x: tl.tensor, dtype: tl.constexpr, UPCAST: tl.constexpr) -> tl.tensor:
     """Float32 `x` in the type of what is stored, rounded to nearest even."""
     if UPCAST and dtype == tl.bfloat16:
         bits = x.to(tl.uint32, bitcast=True)
