@@ -13,6 +13,9 @@ from lorikeet_engine.models.package import resolve_model
 from tests.support.running_lorikeet import RunningLorikeet, start_lorikeet
 
 ROOT = Path(__file__).parents[1]
+# Triton's kernels run on CPU tensors in this process: its interpreter is chosen when triton is first imported, which
+# nothing above does. What compiles them does so in a child process without it (tests/support/aot.py).
+os.environ["TRITON_INTERPRET"] = "1"
 # A busy machine is not a fault; and CI judges a submission, it does not explore.
 settings.register_profile("house", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("house")

@@ -127,8 +127,8 @@ def _resource_usage(cubin: bytes) -> str:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        command = [tool, "--dump-resource-usage", file.name]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        report = subprocess.check_output([str(tool), "--dump-resource-usage", file.name], text=True)
+    return str(report)
 
 
 def _number(pattern: str, text: str) -> int:
