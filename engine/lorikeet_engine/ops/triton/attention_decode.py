@@ -1,0 +1,295 @@
+"""Attention of rows with one query token: split over the keys, then merged.
+
+    attend_decode(q=[B, H, D], k_cache=, v_cache=, contexts=int64 [B], block_tables=int64 [B, W], scale=, window=0,
+                  out=[B, H, D], config=None, partials=None) -> None
+    decode_partials(n_rows=, n_heads=, width=, table_width=, block_size=, window=, config=, device=) -> Partials | None
+    default_config(width=, group=, dtype=) -> DecodeConfig
+
+One program takes a row, a KV head with all its query heads, and one split of the row's keys (flash-decoding, Dao et
+al. 2023); a second kernel merges the splits by their log-sum-exp. How a row is split depends on its own length and
+nothing else, so that a row's result is the same bits whatever runs beside it. The grid is as large as the block table
+allows; a recorded step replays with other contexts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from lorikeet_engine.ops.triton.attention_step import (
+    LOG2_E,
+    SMALLEST_DOT,
+    attend_tile,
+    check_pages,
+    load_queries,
+    normalised,
+    power_of_2,
+)
+from lorikeet_engine.ops.triton.target import INTERPRETED, dot_operand, to_out
+
+# Splits that the merging kernel reads at a time.
+MERGED_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeConfig:
+    """A row has at most `max_splits` splits, each of at least `split_min` keys (a multiple of block_n)."""
+
+    block_n: int
+    num_warps: int
+    num_stages: int
+    split_min: int = 256
+    max_splits: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """Room for the splits' results: float32 [B, H, splits, D], and their log2-sum-exp2 [B, H, splits].
+
+    Never cleared: what is read was written by the same call. All layers of a step may share it.
+    """
+
+    out: torch.Tensor
+    lse: torch.Tensor
+
+
+def default_config(*, width: int, group: int, dtype: torch.dtype) -> DecodeConfig:
+    """What is used where no measured entry exists."""
+    if dtype == torch.float32:
+        return DecodeConfig(block_n=32, num_warps=4, num_stages=2)
+    if power_of_2(width) > 128 or group > SMALLEST_DOT:
+        return DecodeConfig(block_n=32, num_warps=4, num_stages=3)
+    return DecodeConfig(block_n=64, num_warps=4, num_stages=3)
+
+
+def split_plan(context: int, window: int, config: DecodeConfig) -> tuple[int, int, int]:
+    """(first key, keys per split, splits) of a row, as the kernels compute it."""
+    start = max(context - window, 0) // config.block_n * config.block_n if window else 0
+    length = context - start
+    per_split = max(-(-length // (config.max_splits * config.block_n)) * config.block_n, config.split_min)
+    return start, per_split, -(-length // per_split)
+
+
+def split_capacity(max_context: int, window: int, config: DecodeConfig) -> int:
+    """The most splits that any row of at most `max_context` tokens has."""
+    length = min(max_context, window + config.block_n - 1) if window else max_context
+    return max(1, min(config.max_splits, -(-length // config.split_min)))
+
+
+def decode_partials(
+    *,
+    n_rows: int,
+    n_heads: int,
+    width: int,
+    table_width: int,
+    block_size: int,
+    window: int,
+    config: DecodeConfig,
+    device: torch.device,
+) -> Partials | None:
+    """Room for `attend_decode` over such a block table; None when no row can have two splits."""
+    splits = split_capacity(table_width * block_size, window, config)
+    if splits == 1:
+        return None
+    shape = (n_rows, n_heads, splits)
+    return Partials(
+        torch.empty(*shape, width, dtype=torch.float32, device=device),
+        torch.empty(shape, dtype=torch.float32, device=device),
+    )
+
+
+def attend_decode(
+    *,
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    contexts: torch.Tensor,
+    block_tables: torch.Tensor,
+    scale: float,
+    out: torch.Tensor,
+    window: int = 0,
+    config: DecodeConfig | None = None,
+    partials: Partials | None = None,
+) -> None:
+    """Row b's query over its first contexts[b] keys, the last `window` of them if that is not 0; context 0 gives zeros.
+
+    `partials` is made here unless given. `out` is contiguous.
+    """
+    check_pages(q, k_cache, v_cache)
+    n_rows, n_heads, width = q.shape
+    n_kv_heads, block = k_cache.shape[1:3]
+    group = n_heads // n_kv_heads
+    config = config or default_config(width=width, group=group, dtype=k_cache.dtype)
+    splits = split_capacity(block_tables.shape[1] * block, window, config)
+    partials = partials or decode_partials(
+        n_rows=n_rows,
+        n_heads=n_heads,
+        width=width,
+        table_width=block_tables.shape[1],
+        block_size=block,
+        window=window,
+        config=config,
+        device=q.device,
+    )
+    partial_out, lse = (out, contexts) if partials is None else (partials.out, partials.lse)
+    shape = {
+        "HEADS": n_heads,
+        "D": width,
+        "WIDTH": power_of_2(width),
+        "BLOCK_N": config.block_n,
+        "SPLIT_MIN": config.split_min,
+        "MAX_SPLITS": config.max_splits,
+        "CAPACITY": splits,
+        "WINDOW": window,
+        "UPCAST": INTERPRETED,
+    }
+    decode_split_kernel[(n_rows, n_kv_heads, splits)](
+        q,
+        k_cache,
+        v_cache,
+        contexts,
+        block_tables,
+        out,
+        partial_out,
+        lse,
+        scale * LOG2_E,
+        q.stride(0),
+        block_tables.stride(0),
+        GROUP=group,
+        BLOCK_M=power_of_2(group),
+        STRIDE_BLOCK=k_cache.stride(0),
+        BLOCK=block,
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        **shape,
+    )
+    if splits > 1:
+        decode_merge_kernel[(n_rows, n_heads)](
+            contexts, out, partial_out, lse, CHUNK=MERGED_AT_ONCE, num_warps=2 if width <= 128 else 4, **shape
+        )
+
+
+@triton.jit
+def split_of_row(
+    context: tl.tensor, BLOCK_N: tl.constexpr, SPLIT_MIN: tl.constexpr, MAX_SPLITS: tl.constexpr, WINDOW: tl.constexpr
+) -> tl.tensor:
+    """`split_plan` on the device."""
+    start = context * 0
+    if WINDOW > 0:
+        start = tl.maximum(context - WINDOW, 0) // BLOCK_N * BLOCK_N
+    length = context - start
+    per_split = tl.maximum(tl.cdiv(length, MAX_SPLITS * BLOCK_N) * BLOCK_N, SPLIT_MIN)
+    return start, per_split, tl.cdiv(length, per_split)
+
+
+@triton.jit(do_not_specialize=["stride_table"])
+def decode_split_kernel(
+    queries: tl.tensor,
+    k_cache: tl.tensor,
+    v_cache: tl.tensor,
+    contexts: tl.tensor,
+    block_tables: tl.tensor,
+    out: tl.tensor,
+    partial_out: tl.tensor,
+    lse: tl.tensor,
+    scale: tl.tensor,
+    stride_query: tl.tensor,
+    stride_table: tl.tensor,
+    HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    D: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STRIDE_BLOCK: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    SPLIT_MIN: tl.constexpr,
+    MAX_SPLITS: tl.constexpr,
+    CAPACITY: tl.constexpr,
+    WINDOW: tl.constexpr,
+    UPCAST: tl.constexpr,
+) -> None:
+    row, kv_head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    context = tl.load(contexts + row).to(tl.int32)
+    start, per_split, n_splits = split_of_row(context, BLOCK_N, SPLIT_MIN, MAX_SPLITS, WINDOW)
+    if split >= tl.maximum(n_splits, 1):
+        return
+    low = start + split * per_split
+    high = tl.minimum(low + per_split, context)
+
+    member = tl.arange(0, BLOCK_M)
+    inside = member < GROUP
+    heads = kv_head * GROUP + member
+    q = dot_operand(load_queries(queries, row, heads, inside, stride_query, D, WIDTH), UPCAST)
+    keys, values = k_cache + kv_head * BLOCK * D, v_cache + kv_head * BLOCK * D
+    table = block_tables + row * stride_table
+    query_positions = tl.zeros([BLOCK_M], tl.int32) + (context - 1)
+    top = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, WIDTH], tl.float32)
+    for first in range(low, high, BLOCK_N):
+        positions = first + tl.arange(0, BLOCK_N)
+        top, total, acc = attend_tile(
+            q, top, total, acc, table, keys, values, positions, high, query_positions, scale,
+            STRIDE_BLOCK, BLOCK, D, WIDTH, WINDOW, True, UPCAST,
+        )  # fmt: skip
+
+    d = tl.arange(0, WIDTH)
+    stored = inside[:, None] & (d < D)[None, :]
+    result = normalised(total, acc)
+    cells = row * HEADS + heads
+    if n_splits > 1:
+        cells = cells * CAPACITY + split
+        tl.store(partial_out + cells[:, None] * D + d[None, :], result, mask=stored)
+        tl.store(lse + cells, top + tl.log2(total), mask=inside)
+    else:
+        tl.store(out + cells[:, None] * D + d[None, :], to_out(result, out.dtype.element_ty, UPCAST), mask=stored)
+
+
+@triton.jit
+def decode_merge_kernel(
+    contexts: tl.tensor,
+    out: tl.tensor,
+    partial_out: tl.tensor,
+    lse: tl.tensor,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    SPLIT_MIN: tl.constexpr,
+    MAX_SPLITS: tl.constexpr,
+    CAPACITY: tl.constexpr,
+    CHUNK: tl.constexpr,
+    WINDOW: tl.constexpr,
+    UPCAST: tl.constexpr,
+) -> None:
+    """The splits' mean, weighted by their exp2(lse); rows of one split are complete already."""
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    context = tl.load(contexts + row).to(tl.int32)
+    _, _, n_splits = split_of_row(context, BLOCK_N, SPLIT_MIN, MAX_SPLITS, WINDOW)
+    if n_splits <= 1:
+        return
+    d = tl.arange(0, WIDTH)
+    cell = row * HEADS + head
+    top = float("-inf")
+    for first in range(0, n_splits, CHUNK):
+        splits = first + tl.arange(0, CHUNK)
+        part = tl.load(lse + cell * CAPACITY + splits, mask=splits < n_splits, other=float("-inf"))
+        top = tl.maximum(top, tl.max(part, 0))
+    shift = tl.where(top == float("-inf"), 0.0, top)
+    total = 0.0
+    acc = tl.zeros([WIDTH], tl.float32)
+    for first in range(0, n_splits, CHUNK):
+        splits = first + tl.arange(0, CHUNK)
+        live = splits < n_splits
+        part = tl.load(lse + cell * CAPACITY + splits, mask=live, other=float("-inf"))
+        weights = tl.exp2(part - shift)
+        address = partial_out + (cell * CAPACITY + splits)[:, None] * D + d[None, :]
+        values = tl.load(address, mask=live[:, None] & (d < D)[None, :], other=0.0)
+        total += tl.sum(weights, 0)
+        acc += tl.sum(values * weights[:, None], 0)
+    result = acc / tl.where(total == 0.0, 1.0, total)
+    tl.store(out + cell * D + d, to_out(result, out.dtype.element_ty, UPCAST), mask=d < D)
