@@ -8,6 +8,9 @@ ACCEL  ?= $(if $(shell command -v nvidia-smi 2>/dev/null),cuda,cpu)
 # A CPU build of torch carries a local label on Linux x86-64 only; asking for it by name never downloads a CUDA build.
 TORCH  := torch==2.13.0$(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),+cpu)
 TRITON := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),triton==3.7.1)
+# The oldest that machines with GPUs have: tests compile every kernel with it too. It lies beside the environment's own
+# and needs nothing that is not there: it only compiles (its interpreter would want numpy below 2.4).
+OLD_TRITON := $(if $(TRITON),triton==3.6.0)
 # Where pip finds a CPU build of torch, for a machine whose pip sees none by itself.
 TORCH_CPU_INDEX ?=
 
@@ -65,6 +68,7 @@ endif
 
 $(VENV)/.ready-test: $(VENV)/.ready
 	$(PIP) install --constraint constraints.txt --editable '.[test]'
+	$(if $(OLD_TRITON),$(PIP) install --no-deps --upgrade --target $(VENV)/triton-3.6 '$(OLD_TRITON)')
 	touch $@
 
 # ---- pages: built once, and again when a source changes; without npm on PATH, PyPI's Node serves ----
