@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class StepTimeline:
-    """A `Timeline` of `n_steps` steps; turns that computed nothing are not kept.
+    """A `Timeline` of `n_steps` steps, at most `MAX_STEPS`; turns that computed nothing are not kept.
 
     Attributes:
         about: what the file says about the engine; may be filled until it is written.
@@ -43,9 +43,6 @@ class StepTimeline:
         n_warm_up: int = WARM_UP_STEPS,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """Raises ValueError unless `n_steps` is from 1 to `MAX_STEPS`."""
-        if not 1 <= n_steps <= MAX_STEPS:
-            raise ValueError(f"a timeline of {n_steps} steps; it can have from 1 to {MAX_STEPS}")
         self.clock = clock
         self.about: dict[str, str] = {}
         self.before_keeping: Callable[[], None] = lambda: None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lorikeet_engine.profiling.step_timeline import MAX_STEPS, StepTimeline
+from lorikeet_engine.profiling.step_timeline import StepTimeline
 from tests.support.scripted_engine_parts import ScriptedEngine, request, scripted_engine
 from tests.support.trace_events import assert_nested, complete_events, inside, named
 
@@ -158,9 +158,3 @@ def test_a_file_that_cannot_be_written_does_not_end_the_engine(
     run(engine, timeline, 2)
     assert "could not be written" in caplog.text
     assert engine.loop.counters.steps["decode"] == 1
-
-
-@pytest.mark.parametrize("n_steps", [0, MAX_STEPS + 1])
-def test_a_number_of_steps_that_no_viewer_could_show_is_refused(n_steps: int, path: Path) -> None:
-    with pytest.raises(ValueError, match=f"{n_steps} steps"):
-        StepTimeline(path, n_steps=n_steps)
