@@ -2,17 +2,18 @@
 
     python benchmarks/cpu_step.py MODEL_DIR [--quick] [--json FILE] [--dtype float32] [--context 256] [--threads N]
 
-A step is staging, the forward pass and a greedy choice, with rows behind `--context` tokens and adapters of random
-numbers on all linears. The two backends take turns, step by step, so that other work on the machine meets both; the
-figures are medians. With one thread it is processor time that counts, which others do not lengthen; with more, every
-barrier waits for the thread that was sent off its core, and only a quiet machine gives figures. The floor of a step is
-the bytes it must read over the read bandwidth that this run measured.
+A step is what the engine's runner does: staging, the forward pass (recorded where the backend can) and a greedy choice,
+with rows behind `--context` tokens and adapters of random numbers on all linears. The two backends take turns, step by
+step, so that other work on the machine meets both; the figures are medians. With one thread it is processor time that
+counts, which others do not lengthen; with more, every barrier waits for the thread that was sent off its core, and only
+a quiet machine gives figures. The floor of a step is the longer of two times: the bytes it must read over the read
+bandwidth, and its FLOPs over the rate of a matrix product of 256 rows, both measured in the same run.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
@@ -22,14 +23,12 @@ from figures import Figure, arguments, present
 
 from lorikeet_adapters.manifest import GRAIN
 from lorikeet_adapters.modules import MODULES, ModuleTable
-from lorikeet_engine.cost import ModelCost, StepShape, adapter_bytes, step_work
-from lorikeet_engine.execution.kv_cache import KvCache
-from lorikeet_engine.execution.runner import set_threads
-from lorikeet_engine.execution.staging import stage
+from lorikeet_engine.config import EngineConfig
+from lorikeet_engine.cost import ModelCost, StepShape, adapter_bytes, kv_block_bytes, lora_row_flops, step_work
+from lorikeet_engine.execution.memory_budget import available_memory, plan_memory
+from lorikeet_engine.execution.runner import ModelRunner, set_threads
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.lora.arena import LoraArena
 from lorikeet_engine.model_spec import ModelSpec, load_model_spec
-from lorikeet_engine.models.llama import LlamaModel
 from lorikeet_engine.models.weights import load_weights
 from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.ops.interface import Ops
@@ -62,13 +61,19 @@ SCENARIOS = (
 
 
 @dataclass(frozen=True)
+class Peaks:
+    """What this machine does, in bytes/s and FLOP/s."""
+
+    bandwidth: float
+    flops: float
+
+
+@dataclass(frozen=True)
 class Bench:
-    """A model on both backends, over the same pages and adapters."""
+    """A model on both backends, each with pages and adapters of its own."""
 
     spec: ModelSpec
-    models: dict[str, LlamaModel]
-    kv: KvCache
-    arena: LoraArena
+    runners: dict[str, ModelRunner]
     bases: tuple[int, ...]
 
     def plan(self, scenario: Scenario, context: int) -> StepPlan:
@@ -92,45 +97,53 @@ class Bench:
             )
         return StepPlan(0, tuple(rows))
 
-    @torch.inference_mode()
     def step(self, backend: str, plan: StepPlan) -> float:
         clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
         started = clock()
-        inputs = stage(plan, block_size=BLOCK, n_blocks=self.kv.n_blocks, arena=self.arena)
-        self.models[backend].forward(inputs, self.kv.layers).argmax(-1).tolist()
+        self.runners[backend].execute(plan)
         return clock() - started
 
 
 def build(model_dir: Path, dtype: torch.dtype, context: int) -> Bench:
     spec = load_model_spec(model_dir)
-    table = spec.module_table("bench")
-    extents = [random_extent(table, rank, dtype) for rank in RANKS]
-    arena = LoraArena(table=table, pool_bytes=sum(e.nbytes for e in extents) + 4096, dtype=dtype, device="cpu")
-    bases, free = [], 0
-    for extent in extents:
-        arena.write(free, extent)
-        bases.append(free)
-        free += extent.numel() // GRAIN
+    extents = [random_extent(spec.module_table("bench"), rank, dtype) for rank in RANKS]
     n_blocks = 1 + max(s.n_rows for s in SCENARIOS) * -(-(context + 1) // BLOCK)
-    kv = KvCache(spec, n_blocks=n_blocks, block_size=BLOCK, dtype=dtype)
-    for layer in kv.layers:
-        layer.k[1:].normal_()
-        layer.v[1:].normal_()
+    config = EngineConfig(
+        model_dir=model_dir,
+        model_name="bench",
+        store_dir=model_dir,
+        endpoint="ipc://bench",
+        block_size=BLOCK,
+        kv_cache_bytes=n_blocks * kv_block_bytes(spec, block_size=BLOCK, itemsize=dtype.itemsize),
+        adapter_pool_bytes=sum(extent.nbytes for extent in extents) + 4096,
+        max_model_len=context + 1,
+    )
     backends: dict[str, Ops] = {"torch": CpuOps()}
     if library := load_library():
         backends["native"] = NativeCpuOps(library)
-    models = {
-        name: LlamaModel(
-            spec=spec,
-            ops=ops,
-            weights=load_weights(model_dir, spec, dtype=dtype, ops=ops),
-            arena=arena,
-            max_positions=context + 1,
-            block_size=BLOCK,
+    runners: dict[str, ModelRunner] = {}
+    bases: tuple[int, ...] = ()
+    for name, ops in backends.items():
+        weights = load_weights(model_dir, spec, dtype=dtype, ops=ops)
+        budget = plan_memory(
+            config, spec, itemsize=dtype.itemsize, weights_bytes=weights.nbytes, available_bytes=available_memory()
         )
-        for name, ops in backends.items()
-    }
-    return Bench(spec, models, kv, arena, tuple(bases))
+        runners[name] = ModelRunner(config=config, spec=spec, ops=ops, weights=weights, budget=budget)
+        bases = fill(runners[name], extents)
+    return Bench(spec, runners, bases)
+
+
+def fill(runner: ModelRunner, extents: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """Put numbers where requests and adapters would; returns the adapters' places."""
+    for layer in runner.kv.layers:
+        layer.k[1:].normal_()
+        layer.v[1:].normal_()
+    bases, free = [], 0
+    for extent in extents:
+        runner.arena.write(free, extent)
+        bases.append(free)
+        free += extent.numel() // GRAIN
+    return tuple(bases)
 
 
 def random_extent(table: ModuleTable, rank: int, dtype: torch.dtype) -> torch.Tensor:
@@ -160,20 +173,29 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def floor_seconds(bench: Bench, scenario: Scenario, context: int, bandwidth: float, itemsize: int) -> float:
+def gemm_rate(dtype: torch.dtype, n_rounds: int) -> float:
+    """FLOPs a second of a product that keeps the cores busy: 256 rows, in torch."""
+    x, weight = torch.randn(256, 1536).to(dtype), torch.randn(1536, 1536).to(dtype)
+    return 2 * x.numel() * 1536 / min(_seconds(lambda: torch.nn.functional.linear(x, weight)) for _ in range(n_rounds))
+
+
+def floor_seconds(bench: Bench, scenario: Scenario, context: int, peaks: Peaks, itemsize: int) -> float:
     shape = StepShape()
-    for _ in range(scenario.n_rows):
+    sizes = {adapter: adapter_bytes(bench.spec, RANKS[adapter], itemsize=itemsize) for adapter in scenario.adapters}
+    for row in range(scenario.n_rows):
         shape.add_decode(context)
-    for adapter in set(scenario.adapters):
-        shape.lora_bytes += adapter_bytes(bench.spec, RANKS[adapter], itemsize=itemsize)
-    return step_work(ModelCost.of(bench.spec, itemsize=itemsize), shape).read_bytes / bandwidth
+        if scenario.adapters:
+            shape.lora_flops += lora_row_flops(sizes[scenario.adapters[row]], itemsize=itemsize)
+    shape.lora_bytes = sum(sizes.values())
+    work = step_work(ModelCost.of(bench.spec, itemsize=itemsize), shape)
+    return max(work.read_bytes / peaks.bandwidth, work.flops / peaks.flops)
 
 
 def measure(bench: Bench, scenario: Scenario, context: int, n_steps: int) -> dict[str, list[float]]:
     plan = bench.plan(scenario, context)
-    times: dict[str, list[float]] = {name: [] for name in bench.models}
+    times: dict[str, list[float]] = {name: [] for name in bench.runners}
     for step in range(n_steps + 3):
-        for name in bench.models:
+        for name in bench.runners:
             seconds = bench.step(name, plan)
             if step >= 3:
                 times[name].append(seconds)
@@ -205,14 +227,16 @@ def main() -> None:
     dtype = getattr(torch, options.dtype)
     bench = build(options.model_dir, dtype, options.context)
     n_steps = 15 if options.quick else 60
-    bandwidth = read_bandwidth(5 if options.quick else 15)
+    n_rounds = 5 if options.quick else 15
+    peaks = Peaks(read_bandwidth(n_rounds), gemm_rate(dtype, 20 * n_rounds))
     figures = [
         Figure("threads", torch.get_num_threads(), ""),
-        Figure("read bandwidth", bandwidth / 1e9, "GB/s"),
+        Figure("read bandwidth", peaks.bandwidth / 1e9, "GB/s"),
+        Figure("matrix product", peaks.flops / 1e9, "GFLOP/s"),
     ]
     for scenario in SCENARIOS:
         times = measure(bench, scenario, options.context, n_steps)
-        floor = floor_seconds(bench, scenario, options.context, bandwidth, dtype.itemsize)
+        floor = floor_seconds(bench, scenario, options.context, peaks, dtype.itemsize)
         figures += figures_of(scenario, times, floor)
     present(f"A decode step in {options.dtype} behind {options.context} tokens", figures, options.json)
 

@@ -14,11 +14,13 @@ import torch
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.errors import UnsupportedModel
 from lorikeet_engine.execution.cgroup import cpu_quota
+from lorikeet_engine.execution.graphs import DecodeGraphs
 from lorikeet_engine.execution.kv_cache import KvCache
 from lorikeet_engine.execution.memory_budget import MemoryBudget
 from lorikeet_engine.execution.sampler import sample
-from lorikeet_engine.execution.staging import stage
+from lorikeet_engine.execution.staging import StepBuffer, StepSize
 from lorikeet_engine.lora.arena import LoraArena
+from lorikeet_engine.lora.batch import runs_of
 from lorikeet_engine.model_spec import ModelSpec
 from lorikeet_engine.models.llama import LlamaModel
 from lorikeet_engine.models.weights import Weights
@@ -57,6 +59,7 @@ class ModelRunner:
             dtype=weights.dtype,
             n_host_slots=budget.n_host_slots,
         )
+        self._ops = ops
         self._model = LlamaModel(
             spec=spec,
             ops=ops,
@@ -64,6 +67,14 @@ class ModelRunner:
             arena=self.arena,
             max_positions=budget.max_model_len,
             block_size=config.block_size,
+        )
+        self._graphs = DecodeGraphs(
+            ops=ops,
+            forward=lambda step: self._model.forward(step, self.kv.layers),
+            sizes=range(1, config.max_num_seqs + 1),
+            table_width=-(-budget.max_model_len // config.block_size),
+            block_size=config.block_size,
+            n_blocks=budget.n_blocks,
         )
 
     def execute(self, plan: StepPlan) -> StepResult:
@@ -73,14 +84,29 @@ class ModelRunner:
         """
         started = time.perf_counter()
         self._copy_blocks(plan)
-        sampled = sample(self.logits(plan), [row for row in plan.rows if row.samples]) if plan.rows else {}
+        sampled: dict[str, int] = {}
+        if plan.rows:
+            with torch.inference_mode():
+                logits = self._compute(plan)
+                sampled = sample(logits, [row for row in plan.rows if row.samples], self._ops)
         return StepResult(plan.step_id, sampled, time.perf_counter() - started)
 
     @torch.inference_mode()
     def logits(self, plan: StepPlan) -> torch.Tensor:
         """Compute every row; float32 logits [S, vocab] of the rows that sample, in the plan's order."""
-        step = stage(plan, block_size=self.kv.block_size, n_blocks=self.kv.n_blocks, arena=self.arena)
-        return self._model.forward(step, self.kv.layers)
+        return self._compute(plan).float()
+
+    def _compute(self, plan: StepPlan) -> torch.Tensor:
+        """Logits in the model's dtype; they are overwritten by the next step."""
+        runs = runs_of(plan.rows, self.arena)
+        logits = self._graphs.logits(plan, runs)
+        if logits is None:
+            n_tokens = sum(len(row.token_ids) for row in plan.rows)
+            code = self._ops.encode_runs(runs, n_tokens) if runs else ()
+            buffer = StepBuffer(StepSize.of(plan, self.kv.block_size, len(code)))
+            buffer.fill(plan, code, block_size=self.kv.block_size, n_blocks=self.kv.n_blocks)
+            logits = self._model.forward(buffer.inputs(plan, runs), self.kv.layers)
+        return logits
 
     def _copy_blocks(self, plan: StepPlan) -> None:
         """In the plan's order."""

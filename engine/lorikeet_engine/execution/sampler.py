@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.scheduling.plan import PlanRow, SamplingParams
 
 SEED_MASK = (1 << 128) - 1
@@ -23,20 +24,20 @@ def uniform(seed: int, index: int) -> float:
     return float(np.random.Generator(generator).random())
 
 
-def sample(logits: torch.Tensor, rows: Sequence[PlanRow]) -> dict[str, int]:
-    """One token for each row of float32 logits [S, vocab].
+def sample(logits: torch.Tensor, rows: Sequence[PlanRow], ops: Ops) -> dict[str, int]:
+    """One token for each row of logits [S, vocab].
 
     A row whose logits are not finite is left out: its own adapter or context overflowed, which is no reason to fail
     the others.
     """
-    best, greedy = logits.max(dim=-1)
-    finite, tokens = torch.isfinite(best).tolist(), greedy.tolist()
+    if not rows:
+        return {}
+    greedy, is_finite = ops.greedy(logits=logits)
     sampled: dict[str, int] = {}
-    for index, row in enumerate(rows):
-        if finite[index]:
+    for index, (row, token, finite) in enumerate(zip(rows, greedy.tolist(), is_finite.tolist(), strict=True)):
+        if finite:
             is_greedy = row.sampling.temperature == 0
-            token = tokens[index] if is_greedy else _draw(logits[index], row.sampling, row.n_generated)
-            sampled[row.request_id] = token
+            sampled[row.request_id] = token if is_greedy else _draw(logits[index], row.sampling, row.n_generated)
     return sampled
 
 
@@ -49,7 +50,7 @@ def _draw(logits: torch.Tensor, params: SamplingParams, index: int) -> int:
 def filtered_probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     """The distribution that one draw is made from, float32 [vocab]; tokens filtered out have probability 0."""
     # From the largest down and in float64: a temperature close to 0 then picks it, instead of dividing to inf - inf.
-    scores = ((logits.double() - logits.max()) / params.temperature).float()
+    scores = ((logits.double() - logits.max().double()) / params.temperature).float()
     if 0 < params.top_k < scores.numel():
         kept = scores.topk(params.top_k).values[-1]
         scores = scores.masked_fill(scores < kept, float("-inf"))

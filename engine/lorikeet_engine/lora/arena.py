@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import torch
 
-from lorikeet_adapters.manifest import GRAIN
+from lorikeet_adapters.manifest import BIAS, DORA, FLAG_SHIFT, GRAIN, MAX_RANK
 from lorikeet_adapters.modules import MODULES, ModuleTable
-from lorikeet_engine.ops.interface import SiteShape
+from lorikeet_engine.ops.extents import block_at
+from lorikeet_engine.ops.interface import HeadEntry, SiteShape
 
-Head = tuple[tuple[tuple[int, int], ...], ...]
+Head = tuple[tuple[HeadEntry, ...], ...]
+VECTOR_ITEMSIZE = 4  # bytes of a float32
 
 
 class LoraArena:
@@ -62,22 +64,16 @@ class LoraArena:
         self._heads[dst], self._sizes[dst] = head, n_grains
 
     def head(self, base: int) -> Head:
-        """`head[layer][module]` = (grains from the base, rank) of the extent at `base`."""
+        """`head[layer][module]` of the extent at `base`."""
         return self._heads[base]
 
     def module(self, base: int, layer: int, module_index: int) -> tuple[torch.Tensor, torch.Tensor, int] | None:
         """A [rank, in] and Bt [rank, out] of one module as views, None where the adapter leaves it alone."""
-        rel, rank = self._heads[base][layer][module_index]
-        if rank == 0:
+        entry = self._heads[base][layer][module_index]
+        if entry.rank == 0:
             return None
-        n_in, n_out = self._widths[module_index]
-        start = (base + rel) * GRAIN
-        middle = start + rank * n_in
-        return (
-            self.storage[start:middle].view(rank, n_in),
-            self.storage[middle : middle + rank * n_out].view(rank, n_out),
-            rank,
-        )
+        block = block_at(self.storage, base, entry, *self._widths[module_index])
+        return block.a, block.bt, entry.rank
 
     def site(self, modules: tuple[int, ...]) -> SiteShape:
         """The fused linear made of these modules, in this order."""
@@ -97,12 +93,22 @@ class LoraArena:
         if n_grains * GRAIN * extent.dtype.itemsize < 4 * n_ints:
             raise ValueError(f"an extent of {n_grains} grains is shorter than its head")
         numbers = extent.view(torch.int32)[:n_ints].view(self._n_layers, len(MODULES), 2).tolist()
-        for layer, modules in enumerate(numbers):
-            for module, (rel, rank) in enumerate(modules):
-                end = rel * GRAIN + rank * sum(self._widths[module])
-                if rank and not (rel > 0 and 0 < rank < 1 << 16 and end <= n_grains * GRAIN):
-                    raise ValueError(f"head of layer {layer}, {MODULES[module]}: block {rel}+{rank} leaves the extent")
-        return tuple(tuple((rel, rank) for rel, rank in modules) for modules in numbers)
+        head = tuple(
+            tuple(HeadEntry(rel, word & MAX_RANK, word >> FLAG_SHIFT) for rel, word in modules) for modules in numbers
+        )
+        for layer, modules in enumerate(head):
+            for module, entry in enumerate(modules):
+                if entry.rank and not (entry.rel > 0 and self._end(module, entry) <= n_grains * GRAIN):
+                    raise ValueError(f"head of layer {layer}, {MODULES[module]}: {entry} leaves the extent")
+                if entry.flags not in (0, BIAS, DORA):
+                    raise ValueError(f"head of layer {layer}, {MODULES[module]}: unknown flags {entry.flags}")
+        return head
+
+    def _end(self, module: int, entry: HeadEntry) -> int:
+        """Elements from the extent's start to the end of one module's block."""
+        n_in, n_out = self._widths[module]
+        vector = n_out * VECTOR_ITEMSIZE // self.dtype.itemsize if entry.flags else 0
+        return entry.rel * GRAIN + entry.rank * (n_in + n_out) + vector
 
     def _check(self, base: int, n_grains: int) -> None:
         if base < 0 or base + n_grains > self.n_grains:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lorikeet_engine.ops.interface import AttentionBatch, LoraRun
+from lorikeet_engine.ops.interface import AttentionBatch, LoraBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,16 +14,14 @@ class StepInputs:
     """
     Attributes:
         token_ids: int64 [T], all rows one after another.
-        positions: int64 [T].
         batch: rows, pages and slots for attention.
-        runs: which tokens belong to which adapter; ascending, disjoint.
+        lora: which tokens belong to which adapter, ascending and disjoint; None = no row has one.
         sampled_tokens: int64 [S], the tokens whose logits are wanted, in row order.
     """
 
     token_ids: torch.Tensor
-    positions: torch.Tensor
     batch: AttentionBatch
-    runs: tuple[LoraRun, ...]
+    lora: LoraBatch | None
     sampled_tokens: torch.Tensor
 
 

@@ -1,4 +1,4 @@
-"""The two layers that are more than one operation: a projection with its adapters, and rotary angles."""
+"""What of a layer is more than one operation: a projection with its adapters, and rotary angles."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ class Projection:
 
     def forward(self, x: torch.Tensor, step: StepInputs) -> torch.Tensor:
         out = self._ops.linear(x=x, linear=self._linear)
-        if step.runs:
+        if step.lora is not None:
             self._ops.add_lora(
-                out=out, x=x, arena=self._arena.storage, runs=step.runs, layer=self._layer, site=self._site
+                out=out,
+                x=x,
+                arena=self._arena.storage,
+                batch=step.lora,
+                layer=self._layer,
+                site=self._site,
+                base_bias=self._linear.bias,
             )
         return out
 
 
-class RotaryTable:
-    """cos and sin of every position, float32, as transformers computes them for the same configuration."""
-
-    def __init__(self, spec: ModelSpec, max_positions: int) -> None:
-        angles = torch.outer(torch.arange(max_positions, dtype=torch.float32), inverse_frequencies(spec))
-        self._cos, self._sin = angles.cos(), angles.sin()
-
-    def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(cos, sin), each [T, D/2]."""
-        return self._cos[positions], self._sin[positions]
+def rotary_table(spec: ModelSpec, max_positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of every position, each float32 [positions, D/2], as transformers computes them."""
+    angles = torch.outer(torch.arange(max_positions, dtype=torch.float32), inverse_frequencies(spec))
+    return angles.cos(), angles.sin()
 
 
 def inverse_frequencies(spec: ModelSpec) -> torch.Tensor:

@@ -13,7 +13,7 @@ import torch
 from lorikeet_engine.lora.arena import LoraArena
 from lorikeet_engine.model_spec import ModelSpec
 from lorikeet_engine.models.inputs import KvLayer, StepInputs
-from lorikeet_engine.models.layers import Projection, RotaryTable
+from lorikeet_engine.models.layers import Projection, rotary_table
 from lorikeet_engine.models.weights import LayerWeights, Weights
 from lorikeet_engine.ops.interface import DOWN, GATE_UP, OUTPUT, QKV, Ops
 
@@ -87,26 +87,25 @@ class LlamaModel:
         self._ops = ops
         self._weights = weights
         self._block_size = block_size
-        self._rotary = RotaryTable(spec, max_positions)
+        self._rotary = rotary_table(spec, max_positions)
         self._layers = tuple(
             DecoderLayer(index=index, spec=spec, ops=ops, weights=layer, arena=arena)
             for index, layer in enumerate(weights.layers)
         )
 
     def forward(self, step: StepInputs, kv: Sequence[KvLayer]) -> torch.Tensor:
-        """Compute the step and return float32 logits [S, vocab] of `step.sampled_tokens`."""
-        x = self._weights.embedding[step.token_ids]
+        """Compute the step and return the logits [S, vocab] of `step.sampled_tokens`, in the model's dtype."""
+        x = self._ops.gather_rows(table=self._weights.embedding, rows=step.token_ids)
         residual: torch.Tensor | None = None
-        rotary = self._rotary.at(step.positions)
         plans = self._plans(step)
         for layer, pages in zip(self._layers, kv, strict=True):
-            x, residual = layer.forward(x, residual, step, rotary, plans[layer.window], pages)
+            x, residual = layer.forward(x, residual, step, self._rotary, plans[layer.window], pages)
         assert residual is not None
-        x, residual = x[step.sampled_tokens], residual[step.sampled_tokens]
+        x, residual = (self._ops.gather_rows(table=rows, rows=step.sampled_tokens) for rows in (x, residual))
         x, _ = self._ops.add_rms_norm(
             x=x, residual=residual, weight=self._weights.final_norm, eps=self._spec.rms_norm_eps
         )
-        return self._ops.linear(x=x, linear=self._weights.head).float()
+        return self._ops.linear(x=x, linear=self._weights.head)
 
     def _plans(self, step: StepInputs) -> Mapping[int, Any]:
         return {

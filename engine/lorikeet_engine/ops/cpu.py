@@ -7,15 +7,16 @@ rows a matmul has).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
-from lorikeet_adapters.manifest import GRAIN
-from lorikeet_engine.ops.interface import AttentionBatch, LoraRun, PackedLinear, SiteShape
+from lorikeet_adapters.manifest import BIAS
+from lorikeet_engine.ops.extents import block_at
+from lorikeet_engine.ops.interface import AttentionBatch, LoraBatch, LoraRun, PackedLinear, Recording, SiteShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,14 @@ class DecodeGather:
         pages: int64 [B * KV heads * blocks], index into the cache seen as [blocks * KV heads, block, D].
         stale: slots of the padded tensor, seen as [B * KV heads * L, D], that hold no token of the row.
         mask: [B, 1, 1, L], 0 or -inf.
+        empty: rows that only pad, with nothing to attend to.
     """
 
     n_rows: int
     pages: torch.Tensor
     stale: torch.Tensor
     mask: torch.Tensor
+    empty: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +50,8 @@ class PrefillRow:
 
 @dataclass(frozen=True, slots=True)
 class CpuPlan:
-    """`decode` is what `attend_decode` needs, None without decode rows."""
-
     n_decode: int
-    decode: Any
+    decode: DecodeGather | None
     prefill: tuple[PrefillRow, ...]
 
 
@@ -72,6 +73,9 @@ class CpuOps:
             out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, linear.weight, linear.bias, "none", [], "")
             return out
         return F.linear(x, linear.weight, linear.bias)
+
+    def gather_rows(self, *, table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return table[rows]
 
     def rms_norm(self, *, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         wide = x.float()
@@ -100,49 +104,41 @@ class CpuOps:
         v_cache: torch.Tensor,
     ) -> torch.Tensor:
         if rotary is not None:
-            q, k = _rotate(q, *rotary), _rotate(k, *rotary)
-        k_cache[batch.slot_blocks, :, batch.slot_offsets] = k
-        v_cache[batch.slot_blocks, :, batch.slot_offsets] = v
+            angles = rotary[0][batch.positions], rotary[1][batch.positions]
+            q, k = _rotate(q, *angles), _rotate(k, *angles)
+        blocks, offsets = batch.slot_blocks, batch.slot_offsets
+        kept = blocks >= 0
+        if not bool(kept.all()):
+            blocks, offsets, k, v = blocks[kept], offsets[kept], k[kept], v[kept]
+        k_cache[blocks, :, offsets] = k
+        v_cache[blocks, :, offsets] = v
         return q
 
     def plan_attention(
         self, *, batch: AttentionBatch, window: int, n_kv_heads: int, block_size: int, dtype: torch.dtype
     ) -> CpuPlan:
-        decode = None
-        if batch.n_decode:
-            decode = self.plan_decode(
-                batch=batch, window=window, n_kv_heads=n_kv_heads, block_size=block_size, dtype=dtype
-            )
+        decode = _plan_decode(batch, window, n_kv_heads, block_size, dtype) if batch.n_decode else None
         rows = range(batch.n_decode, batch.n_rows)
         prefill = tuple(_plan_prefill(batch, row, window, block_size, dtype) for row in rows)
         return CpuPlan(batch.n_decode, decode, prefill)
 
-    def plan_decode(
-        self, *, batch: AttentionBatch, window: int, n_kv_heads: int, block_size: int, dtype: torch.dtype
-    ) -> Any:
-        """The decode rows' part of `plan_attention`."""
-        return _plan_decode(batch, window, n_kv_heads, block_size, dtype)
-
-    def attend_decode(
-        self, *, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, plan: Any, scale: float
-    ) -> torch.Tensor:
-        """The decode rows' part of `attention`: q [B, H, D] in and out."""
-        return _attend_decode(q, k_cache, v_cache, plan, scale)
-
     def attention(
         self, *, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, plan: CpuPlan, scale: float
     ) -> torch.Tensor:
-        n_rows = plan.n_decode
-        if n_rows == q.shape[0]:
-            return self.attend_decode(q=q, k_cache=k_cache, v_cache=v_cache, plan=plan.decode, scale=scale).flatten(1)
         out = torch.empty_like(q)
-        if n_rows:
-            out[:n_rows] = self.attend_decode(
-                q=q[:n_rows], k_cache=k_cache, v_cache=v_cache, plan=plan.decode, scale=scale
-            )
+        if plan.decode is not None:
+            out[: plan.n_decode] = _attend_decode(q[: plan.n_decode], k_cache, v_cache, plan.decode, scale)
         for row in plan.prefill:
             out[row.first : row.end] = _attend_prefill(q[row.first : row.end], k_cache, v_cache, row, scale)
         return out.flatten(1)
+
+    def lora_code_size(self, n_tokens: int) -> int:
+        del n_tokens
+        return 0
+
+    def encode_runs(self, runs: Sequence[LoraRun], n_tokens: int) -> Sequence[int]:
+        del runs, n_tokens
+        return ()
 
     def add_lora(
         self,
@@ -150,21 +146,37 @@ class CpuOps:
         out: torch.Tensor,
         x: torch.Tensor,
         arena: torch.Tensor,
-        runs: Sequence[LoraRun],
+        batch: LoraBatch,
         layer: int,
         site: SiteShape,
+        base_bias: torch.Tensor | None,
     ) -> None:
-        for run in runs:
-            head, end = run.head[layer], run.first_token + run.n_tokens
+        for run in batch.runs:
+            head, tokens = run.head[layer], slice(run.first_token, run.first_token + run.n_tokens)
             for module, column, width in site.slices:
-                rel, rank = head[module]
-                if rank == 0:
+                entry = head[module]
+                if entry.rank == 0:
                     continue
-                start = GRAIN * (run.base + rel)
-                middle = start + rank * site.in_features
-                a = arena[start:middle].view(rank, site.in_features)
-                bt = arena[middle : middle + rank * width].view(rank, width)
-                out[run.first_token : end, column : column + width].addmm_(x[run.first_token : end] @ a.T, bt)
+                block = block_at(arena, run.base, entry, site.in_features, width)
+                target = out[tokens, column : column + width]
+                shrunk = x[tokens] @ block.a.T
+                if block.vector is None:
+                    target.addmm_(shrunk, block.bt)
+                    continue
+                # In float32 and rounded once, as the plain delta is.
+                added = block.vector
+                if entry.flags != BIAS:
+                    own = target if base_bias is None else target - base_bias[column : column + width].float()
+                    added = block.vector * own
+                target.copy_(target + (added + shrunk.float() @ block.bt.float()))
+
+    def greedy(self, *, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        best, tokens = logits.max(dim=-1)
+        return tokens, torch.isfinite(best)
+
+    def record(self, compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Recording] | None:
+        del compute
+        return None
 
 
 def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -181,8 +193,8 @@ def _plan_decode(
     batch: AttentionBatch, window: int, n_kv_heads: int, block_size: int, dtype: torch.dtype
 ) -> DecodeGather:
     n_rows = batch.n_decode
-    lengths = torch.tensor(batch.context_lens[:n_rows])
-    n_blocks = -(-int(lengths.max()) // block_size)
+    lengths = batch.contexts[:n_rows]
+    n_blocks = max(1, -(-int(lengths.max()) // block_size))
     tables = batch.block_tables[:n_rows, :n_blocks]
     heads = torch.arange(n_kv_heads)
     pages = (tables[:, None, :] * n_kv_heads + heads[:, None]).flatten()
@@ -193,7 +205,7 @@ def _plan_decode(
     if window:
         unseen = unseen | (positions < lengths[:, None] - window)
     mask = torch.zeros(unseen.shape, dtype=dtype).masked_fill_(unseen, float("-inf"))
-    return DecodeGather(n_rows, pages, stale, mask[:, None, None])
+    return DecodeGather(n_rows, pages, stale, mask[:, None, None], (lengths == 0).nonzero().flatten())
 
 
 def _plan_prefill(batch: AttentionBatch, row: int, window: int, block_size: int, dtype: torch.dtype) -> PrefillRow:
@@ -223,7 +235,7 @@ def _attend_decode(
     # The G query heads of a KV head are query rows of one attention: each key is read once, not G times.
     packed = q.view(plan.n_rows, n_kv_heads, n_heads // n_kv_heads, width)
     out = F.scaled_dot_product_attention(packed, keys, values, attn_mask=plan.mask, scale=scale)
-    return out.reshape(plan.n_rows, n_heads, width)
+    return out.reshape(plan.n_rows, n_heads, width).index_fill_(0, plan.empty, 0.0)
 
 
 def _attend_prefill(

@@ -6,13 +6,14 @@ end, so that a comparison sees the other backend's rounding and nothing of ours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from lorikeet_adapters.manifest import GRAIN
-from lorikeet_engine.ops.interface import AttentionBatch, LoraRun, PackedLinear, SiteShape
+from lorikeet_adapters.manifest import BIAS, DORA
+from lorikeet_engine.ops.extents import block_at
+from lorikeet_engine.ops.interface import AttentionBatch, LoraBatch, LoraRun, PackedLinear, Recording, SiteShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,9 @@ class ReferenceOps:
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         out = x.double() @ linear.weight.double().T
         return self._as(out if linear.bias is None else out + linear.bias.double(), x)
+
+    def gather_rows(self, *, table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return torch.stack([table[row] for row in rows.tolist()])
 
     def rms_norm(self, *, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         wide = x.double()
@@ -60,12 +64,16 @@ class ReferenceOps:
         k_cache: torch.Tensor,
         v_cache: torch.Tensor,
     ) -> torch.Tensor:
-        q_out, k_out = (q, k) if rotary is None else (self._rotate(q, *rotary), self._rotate(k, *rotary))
+        q_out, k_out = q, k
+        if rotary is not None:
+            angles = rotary[0][batch.positions], rotary[1][batch.positions]
+            q_out, k_out = self._rotate(q, *angles), self._rotate(k, *angles)
         for token, (block, offset) in enumerate(
             zip(batch.slot_blocks.tolist(), batch.slot_offsets.tolist(), strict=True)
         ):
-            k_cache[block, :, offset] = k_out[token].to(k_cache.dtype)
-            v_cache[block, :, offset] = v[token]
+            if block >= 0:
+                k_cache[block, :, offset] = k_out[token].to(k_cache.dtype)
+                v_cache[block, :, offset] = v[token]
         return q_out
 
     def plan_attention(
@@ -79,8 +87,10 @@ class ReferenceOps:
     ) -> torch.Tensor:
         batch, group = plan.batch, q.shape[1] // k_cache.shape[1]
         out = torch.zeros_like(q, dtype=torch.float64)
-        for row in range(batch.n_rows):
-            first, end, context = batch.query_starts[row], batch.query_starts[row + 1], batch.context_lens[row]
+        for row, context in enumerate(batch.contexts.tolist()):
+            if context == 0:
+                continue
+            first, end = batch.query_starts[row], batch.query_starts[row + 1]
             keys, values = (self._gather(cache, plan, row) for cache in (k_cache, v_cache))
             for token in range(first, end):
                 position = context - (end - token)
@@ -91,33 +101,55 @@ class ReferenceOps:
                     out[token, head] = weights @ values[head // group, start : position + 1]
         return self._as(out.flatten(1), q)
 
+    def lora_code_size(self, n_tokens: int) -> int:
+        del n_tokens
+        return 0
+
+    def encode_runs(self, runs: Sequence[LoraRun], n_tokens: int) -> Sequence[int]:
+        del runs, n_tokens
+        return ()
+
     def add_lora(
         self,
         *,
         out: torch.Tensor,
         x: torch.Tensor,
         arena: torch.Tensor,
-        runs: Sequence[LoraRun],
+        batch: LoraBatch,
         layer: int,
         site: SiteShape,
+        base_bias: torch.Tensor | None,
     ) -> None:
-        for run in runs:
+        for run in batch.runs:
             tokens = slice(run.first_token, run.first_token + run.n_tokens)
             for module, column, width in site.slices:
-                rel, rank = run.head[layer][module]
-                if rank == 0:
+                entry = run.head[layer][module]
+                if entry.rank == 0:
                     continue
-                start = GRAIN * (run.base + rel)
-                middle = start + rank * site.in_features
-                a = arena[start:middle].view(rank, site.in_features).double()
-                bt = arena[middle : middle + rank * width].view(rank, width).double()
-                total = out[tokens, column : column + width].double() + (x[tokens].double() @ a.T) @ bt
-                out[tokens, column : column + width] = total.to(out.dtype)
+                columns = slice(column, column + width)
+                block = block_at(arena, run.base, entry, site.in_features, width)
+                base = out[tokens, columns].double()
+                total = base + (x[tokens].double() @ block.a.double().T) @ block.bt.double()
+                if block.vector is not None and entry.flags == BIAS:
+                    total += block.vector.double()
+                if block.vector is not None and entry.flags == DORA:
+                    own = base if base_bias is None else base - base_bias[columns].double()
+                    total += block.vector.double() * own
+                out[tokens, columns] = total.to(out.dtype)
+
+    def greedy(self, *, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        best = [max(range(len(row)), key=lambda i: (row[i], -i)) for row in logits.tolist()]
+        tokens = torch.tensor(best, dtype=torch.int64)
+        return tokens, torch.isfinite(logits[torch.arange(len(best)), tokens])
+
+    def record(self, compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Recording] | None:
+        del compute
+        return None
 
     def _gather(self, cache: torch.Tensor, plan: ReferencePlan, row: int) -> torch.Tensor:
         """The row's own tokens out of its pages, float64 [KV heads, L, D]."""
         slots = []
-        for position in range(plan.batch.context_lens[row]):
+        for position in range(int(plan.batch.contexts[row])):
             block = int(plan.batch.block_tables[row, position // plan.block_size])
             slots.append(cache[block, :, position % plan.block_size].double())
         return torch.stack(slots, dim=1)

@@ -1,7 +1,8 @@
-"""`Ops` on a CPU by the native library; what it does not cover goes the torch way.
+"""`Ops` on a CPU by the native library.
 
-Tensors become pointers here and nowhere else: every call hands over addresses of tensors that its caller holds, with
-the dtype and contiguity that the sources expect.
+Tensors become addresses here and nowhere else: every call hands over those of tensors that its caller holds, with the
+dtype and contiguity that the sources expect. The order of the words of a call is that of the struct or of the comment
+at the op's source.
 """
 
 from __future__ import annotations
@@ -9,119 +10,126 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from lorikeet_engine.ops.cpu import CpuOps
-from lorikeet_engine.ops.interface import AttentionBatch, LoraRun, PackedLinear, SiteShape
+from lorikeet_engine.ops.interface import AttentionBatch, LoraBatch, LoraRun, PackedLinear, Recording, SiteShape
+from lorikeet_engine.ops.native.tape import Scratch, Tape, address_of, call, run_of, word_of
 
-LANES = 16  # elements to a vector: widths that are no multiple go the torch way
+LANES = 16  # elements to a vector; every width is a multiple
 PANEL = 48  # columns of a packed weight that lie together
-MAX_RUN = 16  # tokens of a run from which two matmuls are faster
 WORD_BYTES = 4  # of a weight, along the inputs, that lie together
+RUN_WORDS = 3
 SUFFIX = {torch.bfloat16: "bf16", torch.float32: "f32"}
-
-P, N, F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
-SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "linear": (P, P, N, P, P, N, N, N),
-    "norm": (P, P, P, P, P, N, N, F),
-    "silu_mul": (P, P, N, N),
-    "rotary_write": (P, P, N, P, N, P, N, P, P, P, P, P, P, N, N, N, N, N),
-    "decode_attention": (P, N, P, P, P, P, N, P, N, N, N, N, N, N, F),
-    "lora": (P, N, P, N, P, P, N, N, P, N, N),
-}
-Kernel = Callable[..., None]
+NAMES = ("linear", "norm", "silu_mul", "rotary_write", "decode_attention", "prefill_attention", "lora", "greedy")
 
 
 @dataclass(frozen=True, slots=True)
-class DecodePages:
-    """The decode rows' pages: int64 tables [B, blocks] and contexts [B]."""
+class NativePlan:
+    """The rows' pages. `prefill_starts`: int64, first query tokens of the prefill rows and the end."""
 
-    tables: torch.Tensor
-    contexts: torch.Tensor
+    batch: AttentionBatch
     window: int
     block_size: int
+    prefill_starts: torch.Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class GroupedRuns:
-    """A step's runs: the short ones as int64 [n, 3] (base, first token, tokens), the long ones as they came."""
-
-    runs: Sequence[LoraRun]
-    short: torch.Tensor
-    long: tuple[LoraRun, ...]
-
-
-class NativeCpuOps(CpuOps):
+class NativeCpuOps:
     """The serving backend on a CPU with a compiler."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        super().__init__()
-        self._kernels = {dtype: _kernels(library, suffix) for dtype, suffix in SUFFIX.items()}
-        self._grouped = GroupedRuns((), torch.empty(0, 3, dtype=torch.int64), ())
-        self._slices: dict[SiteShape, torch.Tensor | None] = {}
+        self._functions = {
+            dtype: {name: address_of(library, f"{name}_{suffix}") for name in NAMES} for dtype, suffix in SUFFIX.items()
+        }
+        self._gather = address_of(library, "gather_rows")
+        self._run = run_of(library)
+        self._scratch = Scratch()
+        self._tape: Tape | None = None
+        self._slices: dict[SiteShape, torch.Tensor] = {}
 
     def pack_linear(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
         out_features, in_features = weight.shape
-        if not (_is_native(weight.dtype, out_features) and _is_native(weight.dtype, in_features)):
-            return super().pack_linear(weight=weight, bias=bias)
+        _check(weight.dtype, in_features)
+        missing = -out_features % LANES
+        if missing:  # only a vocabulary is not whole
+            weight = torch.nn.functional.pad(weight, (0, 0, 0, missing))
+            bias = None if bias is None else torch.nn.functional.pad(bias, (0, missing))
         return PackedLinear(_panels(weight), bias, in_features, out_features)
 
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
-        if linear.weight.dim() != 1:  # packed the torch way
-            return super().linear(x=x, linear=linear)
-        x = _rows(x)
-        out = x.new_empty(x.shape[0], linear.out_features)
-        self._kernels[x.dtype]["linear"](
+        x = self._rows(x)
+        padded = linear.out_features + -linear.out_features % LANES
+        out = self._empty((x.shape[0], padded), x.dtype)
+        self._emit(
+            self._functions[x.dtype]["linear"],
             out.data_ptr(),
+            padded,
             x.data_ptr(),
             x.stride(0),
             linear.weight.data_ptr(),
-            None if linear.bias is None else linear.bias.data_ptr(),
+            0 if linear.bias is None else linear.bias.data_ptr(),
             x.shape[0],
             linear.in_features,
-            linear.out_features,
+            padded,
+        )
+        return out if padded == linear.out_features else out[:, : linear.out_features]
+
+    def gather_rows(self, *, table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        out = self._empty((rows.shape[0], table.shape[1]), table.dtype)
+        self._emit(
+            self._gather,
+            out.data_ptr(),
+            table.data_ptr(),
+            rows.data_ptr(),
+            rows.shape[0],
+            table.shape[1] * table.element_size(),
         )
         return out
 
     def rms_norm(self, *, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-        width = x.shape[-1]
-        if not _is_native(x.dtype, width):
-            return super().rms_norm(x=x, weight=weight, eps=eps)
-        x = x.contiguous()
-        out = torch.empty_like(x)
-        rows = x.numel() // width
-        self._kernels[x.dtype]["norm"](out.data_ptr(), None, x.data_ptr(), None, weight.data_ptr(), rows, width, eps)
+        width, heads = x.shape[-1], x.shape[1] if x.dim() > 2 else 1
+        _check(x.dtype, width)
+        out = self._empty(tuple(x.shape), x.dtype)
+        self._norm(out, None, x, None, weight, eps, heads)
         return out
 
     def add_rms_norm(
         self, *, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        width = x.shape[-1]
-        if not _is_native(x.dtype, width):
-            return super().add_rms_norm(x=x, residual=residual, weight=weight, eps=eps)
-        x, residual = x.contiguous(), residual.contiguous()
-        out, total = torch.empty_like(x), torch.empty_like(x)
-        self._kernels[x.dtype]["norm"](
-            out.data_ptr(),
-            total.data_ptr(),
-            x.data_ptr(),
-            residual.data_ptr(),
-            weight.data_ptr(),
-            x.numel() // width,
-            width,
-            eps,
-        )
+        _check(x.dtype, x.shape[-1])
+        out, total = self._empty(tuple(x.shape), x.dtype), self._empty(tuple(x.shape), x.dtype)
+        self._norm(out, total, x, residual, weight, eps, 1)
         return out, total
 
+    def _norm(
+        self,
+        out: torch.Tensor,
+        total: torch.Tensor | None,
+        x: torch.Tensor,
+        residual: torch.Tensor | None,
+        weight: torch.Tensor,
+        eps: float,
+        heads: int,
+    ) -> None:
+        self._emit(
+            self._functions[x.dtype]["norm"],
+            out.data_ptr(),
+            0 if total is None else total.data_ptr(),
+            x.data_ptr(),
+            x.stride(0),
+            0 if residual is None else residual.data_ptr(),
+            weight.data_ptr(),
+            x.shape[0],
+            x.shape[-1],
+            word_of(eps),
+            heads,
+        )
+
     def silu_mul(self, *, gate_up: torch.Tensor) -> torch.Tensor:
-        width = gate_up.shape[-1] // 2
-        if not _is_native(gate_up.dtype, width):
-            return super().silu_mul(gate_up=gate_up)
-        gate_up = gate_up.contiguous()
-        out = gate_up.new_empty(*gate_up.shape[:-1], width)
-        self._kernels[gate_up.dtype]["silu_mul"](out.data_ptr(), gate_up.data_ptr(), out.numel() // width, width)
+        n_rows, width = gate_up.shape[0], gate_up.shape[1] // 2
+        _check(gate_up.dtype, width)
+        out = self._empty((n_rows, width), gate_up.dtype)
+        self._emit(self._functions[gate_up.dtype]["silu_mul"], out.data_ptr(), gate_up.data_ptr(), n_rows, width)
         return out
 
     def rotary_write_kv(
@@ -136,24 +144,23 @@ class NativeCpuOps(CpuOps):
         v_cache: torch.Tensor,
     ) -> torch.Tensor:
         n_tokens, n_heads, width = q.shape
-        if rotary is None or q.dtype not in SUFFIX:
-            return super().rotary_write_kv(q=q, k=k, v=v, rotary=rotary, batch=batch, k_cache=k_cache, v_cache=v_cache)
-        q, k, v = (x if x.stride(2) == 1 and x.stride(1) == width else x.contiguous() for x in (q, k, v))
-        out = q.new_empty(n_tokens, n_heads, width)
-        self._kernels[q.dtype]["rotary_write"](
+        out = self._empty((n_tokens, n_heads, width), q.dtype)
+        self._emit(
+            self._functions[q.dtype]["rotary_write"],
             out.data_ptr(),
-            q.data_ptr(),
-            q.stride(0),
-            k.data_ptr(),
-            k.stride(0),
-            v.data_ptr(),
-            v.stride(0),
-            rotary[0].data_ptr(),
-            rotary[1].data_ptr(),
-            batch.slot_blocks.data_ptr(),
-            batch.slot_offsets.data_ptr(),
             k_cache.data_ptr(),
             v_cache.data_ptr(),
+            q.data_ptr(),
+            k.data_ptr(),
+            v.data_ptr(),
+            q.stride(0),
+            k.stride(0),
+            v.stride(0),
+            0 if rotary is None else rotary[0].data_ptr(),
+            0 if rotary is None else rotary[1].data_ptr(),
+            batch.positions.data_ptr(),
+            batch.slot_blocks.data_ptr(),
+            batch.slot_offsets.data_ptr(),
             n_tokens,
             n_heads,
             k.shape[1],
@@ -162,39 +169,43 @@ class NativeCpuOps(CpuOps):
         )
         return out
 
-    def plan_decode(
+    def plan_attention(
         self, *, batch: AttentionBatch, window: int, n_kv_heads: int, block_size: int, dtype: torch.dtype
-    ) -> DecodePages:
+    ) -> NativePlan:
         del n_kv_heads, dtype
-        contexts = torch.tensor(batch.context_lens[: batch.n_decode])
-        return DecodePages(batch.block_tables.contiguous(), contexts, window, block_size)
+        return NativePlan(batch, window, block_size, torch.tensor(batch.query_starts[batch.n_decode :]))
 
-    def attend_decode(
-        self, *, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, plan: DecodePages, scale: float
+    def attention(
+        self, *, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, plan: NativePlan, scale: float
     ) -> torch.Tensor:
-        n_rows, n_heads, width = q.shape
-        if not _is_native(q.dtype, width):
-            raise ValueError(f"heads of {width} {q.dtype}")
-        q = q if q.stride(2) == 1 and q.stride(1) == width else q.contiguous()
-        out = q.new_empty(n_rows, n_heads, width)
-        self._kernels[q.dtype]["decode_attention"](
-            q.data_ptr(),
-            q.stride(0),
-            out.data_ptr(),
-            k_cache.data_ptr(),
-            v_cache.data_ptr(),
-            plan.tables.data_ptr(),
-            plan.tables.stride(0),
-            plan.contexts.data_ptr(),
-            n_rows,
-            n_heads,
-            k_cache.shape[1],
-            width,
-            plan.block_size,
-            plan.window,
-            scale,
-        )
+        batch, n_heads, width = plan.batch, q.shape[1], q.shape[2]
+        _check(q.dtype, width)
+        out = self._empty((q.shape[0], n_heads * width), q.dtype)
+        first, functions, tables = batch.n_decode, self._functions[q.dtype], batch.block_tables
+        shape = (n_heads, k_cache.shape[1], width, plan.block_size, plan.window, word_of(scale))
+
+        def pages(row: int) -> tuple[int, ...]:
+            addresses = (tables[row:].data_ptr(), batch.contexts[row:].data_ptr())
+            return (k_cache.data_ptr(), v_cache.data_ptr(), *addresses, tables.stride(0), *shape)
+
+        call_of = (out.data_ptr(), q.data_ptr(), q.stride(0))
+        if first:
+            self._emit(functions["decode_attention"], *call_of, first, *pages(0))
+        if batch.n_rows > first:
+            starts = plan.prefill_starts.data_ptr()
+            self._emit(functions["prefill_attention"], *call_of, batch.n_rows - first, starts, *pages(first))
         return out
+
+    def lora_code_size(self, n_tokens: int) -> int:
+        return 1 + RUN_WORDS * n_tokens
+
+    def encode_runs(self, runs: Sequence[LoraRun], n_tokens: int) -> Sequence[int]:
+        """How many runs, and (base, first token, tokens) of each."""
+        del n_tokens
+        code = [len(runs)]
+        for run in runs:
+            code += (run.base, run.first_token, run.n_tokens)
+        return code
 
     def add_lora(
         self,
@@ -202,72 +213,83 @@ class NativeCpuOps(CpuOps):
         out: torch.Tensor,
         x: torch.Tensor,
         arena: torch.Tensor,
-        runs: Sequence[LoraRun],
+        batch: LoraBatch,
         layer: int,
         site: SiteShape,
+        base_bias: torch.Tensor | None,
     ) -> None:
-        slices = self._slices_of(site)
-        if slices is None or x.dtype not in SUFFIX:
-            return super().add_lora(out=out, x=x, arena=arena, runs=runs, layer=layer, site=site)
-        grouped = self._group(runs)
-        if len(grouped.short):
-            x = _rows(x)
-            self._kernels[x.dtype]["lora"](
-                out.data_ptr(),
-                out.stride(0),
-                x.data_ptr(),
-                x.stride(0),
-                arena.data_ptr(),
-                grouped.short.data_ptr(),
-                len(grouped.short),
-                layer,
-                slices.data_ptr(),
-                len(slices),
-                site.in_features,
-            )
-        if grouped.long:
-            super().add_lora(out=out, x=x, arena=arena, runs=grouped.long, layer=layer, site=site)
-        return None
+        x, slices = self._rows(x), self._slices_of(site)
+        self._emit(
+            self._functions[x.dtype]["lora"],
+            out.data_ptr(),
+            out.stride(0),
+            x.data_ptr(),
+            x.stride(0),
+            arena.data_ptr(),
+            batch.code.data_ptr(),
+            layer,
+            slices.data_ptr(),
+            len(slices),
+            site.in_features,
+            0 if base_bias is None else base_bias.data_ptr(),
+        )
 
-    def _group(self, runs: Sequence[LoraRun]) -> GroupedRuns:
-        """Every layer of a step comes with the same runs, so they are laid out at the first and kept until the next
-        step. Held, not only remembered: the identity of a sequence that is gone may be another's."""
-        if self._grouped.runs is not runs:
-            short = [(run.base, run.first_token, run.n_tokens) for run in runs if run.n_tokens <= MAX_RUN]
-            table = torch.tensor(short, dtype=torch.int64).view(-1, 3)
-            self._grouped = GroupedRuns(runs, table, tuple(run for run in runs if run.n_tokens > MAX_RUN))
-        return self._grouped
+    def greedy(self, *, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens = self._empty((logits.shape[0],), torch.int64)
+        finite = self._empty((logits.shape[0],), torch.bool)
+        self._emit(
+            self._functions[logits.dtype]["greedy"],
+            tokens.data_ptr(),
+            finite.data_ptr(),
+            logits.data_ptr(),
+            logits.stride(0),
+            *logits.shape,
+        )
+        return tokens, finite
 
-    def _slices_of(self, site: SiteShape) -> torch.Tensor | None:
-        """The site's slices as the library reads them, None where a width is no multiple of a vector."""
+    def record(self, compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Recording] | None:
+        self._tape = tape = Tape(self._run, self._scratch)
+        try:
+            result = compute()
+        finally:
+            self._tape = None
+        tape.replay()
+        return result, tape
+
+    def _emit(self, function: int, *words: int) -> None:
+        if self._tape is None:
+            call(self._run, function, words)
+        else:
+            self._tape.append(function, words)
+
+    def _empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype) if self._tape is None else self._tape.empty(shape, dtype)
+
+    def _rows(self, x: torch.Tensor) -> torch.Tensor:
+        """x [T, in] with every row's elements side by side; rows may lie apart."""
+        if x.stride(1) == 1:
+            return x
+        if self._tape is not None:
+            raise ValueError("a recorded step copies nothing by itself")
+        return x.contiguous()
+
+    def _slices_of(self, site: SiteShape) -> torch.Tensor:
+        """The site's slices as the library reads them; kept, since a recording holds their address."""
         if site not in self._slices:
-            widths = (site.in_features, *(width for _, _, width in site.slices))
-            covered = not any(width % LANES for width in widths)
-            self._slices[site] = torch.tensor(site.slices, dtype=torch.int64) if covered else None
+            for width in (site.in_features, *(width for _, _, width in site.slices)):
+                _check(torch.float32, width)
+            self._slices[site] = torch.tensor(site.slices, dtype=torch.int64)
         return self._slices[site]
 
 
-def covers(head_width: int) -> bool:
-    """Whether attention is covered; everything else falls back by itself, by what it is called with."""
-    return head_width % LANES == 0
+def covers(*widths: int) -> bool:
+    """Whether rows of these widths are whole vectors; a vocabulary need not be."""
+    return not any(width % LANES for width in widths)
 
 
-def _kernels(library: ctypes.CDLL, suffix: str) -> dict[str, Kernel]:
-    kernels: dict[str, Kernel] = {}
-    for name, signature in SIGNATURES.items():
-        function = library[f"{name}_{suffix}"]
-        function.argtypes, function.restype = signature, None
-        kernels[name] = function
-    return kernels
-
-
-def _is_native(dtype: torch.dtype, width: int) -> bool:
-    return width % LANES == 0 and dtype in SUFFIX
-
-
-def _rows(x: torch.Tensor) -> torch.Tensor:
-    """x [T, in] with every row's elements side by side; rows may lie apart."""
-    return x if x.stride(1) == 1 else x.contiguous()
+def _check(dtype: torch.dtype, width: int) -> None:
+    if dtype not in SUFFIX or width % LANES:
+        raise ValueError(f"the native ops do not know rows of {width} {dtype}")
 
 
 def _panels(weight: torch.Tensor) -> torch.Tensor:

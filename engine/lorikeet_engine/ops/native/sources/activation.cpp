@@ -1,20 +1,23 @@
 // silu(gate) * up of rows that hold gate | up.
+#include "team.h"
 #include "vec.h"
 
 namespace lorikeet {
 namespace {
 
-constexpr int64_t WORTH_THREADS = 1 << 15;
-
+// out, gate_up, n_rows, width
 template <typename T>
-void silu_mul(T* out, const T* gate_up, int64_t n_rows, int64_t width) {
-#pragma omp parallel for schedule(static) if (n_rows * width >= WORTH_THREADS)
-    for (int64_t row = 0; row < n_rows; ++row) {
-        const T *gate = gate_up + 2 * row * width, *up = gate + width;
-        for (int64_t i = 0; i < width; i += LANES) {
-            vf g = load(gate + i);
-            store(out + row * width + i, through<T>(g / (exp(-g) + 1.0f)) * load(up + i));
-        }
+void silu_mul(const Word* a, const Team& team) {
+    T* out = static_cast<T*>(a[0].p);
+    const T* gate_up = static_cast<const T*>(a[1].p);
+    const int64_t width = a[3].n, per_row = width / LANES;
+    int64_t begin, end;
+    team.share(a[2].n * per_row, begin, end);
+    for (int64_t unit = begin; unit < end; ++unit) {
+        const int64_t row = unit / per_row, i = unit % per_row * LANES;
+        const T* gate = gate_up + 2 * row * width + i;
+        const vf g = load(gate);
+        store(out + row * width + i, through<T>(g / (exp(-g) + 1.0f)) * load(gate + width));
     }
 }
 
@@ -23,10 +26,5 @@ void silu_mul(T* out, const T* gate_up, int64_t n_rows, int64_t width) {
 
 using namespace lorikeet;
 
-LORIKEET_EXPORT void silu_mul_bf16(bf16* out, const bf16* gate_up, int64_t n_rows, int64_t width) {
-    silu_mul(out, gate_up, n_rows, width);
-}
-
-LORIKEET_EXPORT void silu_mul_f32(float* out, const float* gate_up, int64_t n_rows, int64_t width) {
-    silu_mul(out, gate_up, n_rows, width);
-}
+LORIKEET_EXPORT void silu_mul_bf16(const Word* a, const Team& team) { silu_mul<bf16>(a, team); }
+LORIKEET_EXPORT void silu_mul_f32(const Word* a, const Team& team) { silu_mul<float>(a, team); }

@@ -1,4 +1,4 @@
-// Grouped LoRA: out[run] += round(x[run] A^T) Bt for all short runs and slices of one site in one call.
+// Grouped LoRA: out[run] += round(x[run] A^T) Bt for all runs and slices of one site in one call.
 //
 // A and Bt are read where they lie in the arena, by the head at the front of each extent. Work is cut by the weights'
 // bytes: an adapter's matrices that fall into one thread's share are read by it front to back, A and then Bt; those on
@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <vector>
 
-#include "threads.h"
+#include "team.h"
 #include "vec.h"
 
 namespace lorikeet {
 namespace {
 
-constexpr int64_t GRAIN = 16, MODULES = 7, RANK_MASK = 0xffff;
+constexpr int64_t GRAIN = 16, MODULES = 7, RANK_MASK = 0xffff, FLAG_SHIFT = 16, DORA = 2;
 constexpr int64_t FIXED = 4;  // what reading a weight costs, in what computing with it costs a token
 // Rows of a matrix taken together, columns of a strip of Bt over all its tokens, tokens taken together; and columns of
 // Bt that never part, so that how they are summed does not depend on where a thread's share ends.
@@ -27,17 +27,34 @@ struct Slice {
     int64_t module, column, width;
 };
 
+// What a block with a vector does to the output before the delta is added: vector is added (BIAS), or vector times what
+// the base weight gave (DORA).
+template <typename T>
+struct Extra {
+    const float* vector;
+    const T* base_bias;
+    bool scales;
+
+    Extra from(int64_t column) const {
+        return {vector ? vector + column : nullptr, base_bias ? base_bias + column : nullptr, scales};
+    }
+    vf apply(vf y, int64_t c) const {
+        if (!vector) return y;
+        const vf v = load(vector + c);
+        return scales ? y + v * (base_bias ? y - load(base_bias + c) : y) : y + v;
+    }
+};
+
 template <typename T>
 struct Pair {  // one adapter's matrices for one slice
     const T *a, *bt;
+    Extra<T> extra;
     int64_t rank, first, n_tokens, column, width;
     int64_t v;         // where its x A^T begins in the scratch, [token][rank]
     int64_t cost;      // of a row of A, or of a rank of a tile of Bt
     int64_t begin, end;            // its place in the cost of all pairs
     int64_t shrink_at, expand_at;  // on a border: its places in the cost of those split
 };
-
-inline int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
 // How far ahead of a group of rows to fetch: whole groups, and AHEAD bytes at least. What follows A is Bt, and what
 // follows Bt mostly the next module's A.
@@ -110,10 +127,12 @@ void add_ranks(const T* bt, int64_t width, int64_t n, const float* v, int64_t ra
 
 // target[m] += v[m] Bt over n columns, summed in the order of the ranks.
 template <int M, typename T>
-void add_columns(const T* bt, int64_t width, int64_t n, const float* v, int64_t rank, T* target, int64_t stride) {
+void add_columns(const T* bt, int64_t width, int64_t n, const float* v, int64_t rank, const Extra<T>& extra, T* target,
+                 int64_t stride) {
     alignas(64) float acc[STRIP];
     for (int m = 0; m < M; ++m)
-        for (int64_t c = 0; c < n; c += LANES) store(acc + m * (STRIP / M) + c, load(target + m * stride + c));
+        for (int64_t c = 0; c < n; c += LANES)
+            store(acc + m * (STRIP / M) + c, extra.apply(load(target + m * stride + c), c));
     int64_t r = 0;
     for (; r + ROWS <= rank; r += ROWS) add_ranks<ROWS, M>(bt + r * width, width, n, v + r, rank, acc);
     for (; r < rank; ++r) add_ranks<1, M>(bt + r * width, width, n, v + r, rank, acc);
@@ -174,15 +193,15 @@ void add_pairs(const bf16* bt, int64_t width, int64_t n, const float* v, int64_t
 }
 
 template <int M>
-void add_columns(const bf16* bt, int64_t width, int64_t n, const float* v, int64_t rank, bf16* target,
-                 int64_t stride) {
+void add_columns(const bf16* bt, int64_t width, int64_t n, const float* v, int64_t rank, const Extra<bf16>& extra,
+                 bf16* target, int64_t stride) {
     constexpr int PAIRS = 4;
     alignas(64) float acc[STRIP];
     const int64_t wide = n / WIDE * WIDE;
     for (int m = 0; m < M; ++m)
         for (int64_t c = 0; c < wide; c += WIDE) {
             const bf16* from = target + m * stride + c;
-            in_lanes(load(from), load(from + LANES), acc + m * (STRIP / M) + c);
+            in_lanes(extra.apply(load(from), c), extra.apply(load(from + LANES), c + LANES), acc + m * (STRIP / M) + c);
         }
     int64_t r = 0;
     for (; r + 2 * PAIRS <= rank; r += 2 * PAIRS)
@@ -191,14 +210,14 @@ void add_columns(const bf16* bt, int64_t width, int64_t n, const float* v, int64
     for (int m = 0; m < M; ++m)
         for (int64_t c = 0; c < wide; c += WIDE)
             put_straight(acc + m * (STRIP / M) + c, target + m * stride + c);
-    if (wide < n) add_columns<M, bf16>(bt + wide, width, n - wide, v, rank, target + wide, stride);
+    if (wide < n) add_columns<M, bf16>(bt + wide, width, n - wide, v, rank, extra.from(wide), target + wide, stride);
 }
 #endif
 
 template <typename T, int M>
 void expand_tokens(const Pair<T>& p, int64_t begin, int64_t end, int64_t t, T* out, int64_t stride, const float* v) {
     for (int64_t c = begin; c < end; c += STRIP / M)
-        add_columns<M>(p.bt + c, p.width, std::min(STRIP / M, end - c), v + t * p.rank, p.rank,
+        add_columns<M>(p.bt + c, p.width, std::min(STRIP / M, end - c), v + t * p.rank, p.rank, p.extra.from(c),
                        out + (p.first + t) * stride + p.column + c, stride);
 }
 
@@ -212,66 +231,84 @@ void expand(const Pair<T>& p, int64_t begin, int64_t end, T* out, int64_t stride
 }
 
 template <typename T>
-void add(T* out, int64_t out_stride, const T* x, int64_t x_stride, const T* arena, const Run* runs, int64_t n_runs,
-         int64_t layer, const Slice* slices, int64_t n_slices, int64_t n_in) {
-    static thread_local std::vector<Pair<T>> pairs;
-    static thread_local std::vector<float> values;
-    std::vector<int64_t> split;
+struct Call {
+    T* out;
+    int64_t out_stride;
+    const T* x;
+    int64_t x_stride;
+    const T* arena;
+    const int64_t* code;  // how many runs, and the runs
+    int64_t layer;
+    const Slice* slices;
+    int64_t n_slices, n_in;
+    const T* base_bias;
+};
+
+// The matrices that the step's runs have for this site; returns what all of them cost.
+template <typename T>
+int64_t find_pairs(const Call<T>& call, std::vector<Pair<T>>& pairs, int64_t& n_values) {
+    const Run* runs = reinterpret_cast<const Run*>(call.code + 1);
+    int64_t total = 0;
     pairs.clear();
-    int64_t n_values = 0, total = 0;
-    for (int64_t i = 0; i < n_runs; ++i) {
+    n_values = 0;
+    for (int64_t i = 0; i < call.code[0]; ++i) {
         const Run& run = runs[i];
-        const T* extent = arena + GRAIN * run.base;
-        const int32_t* head = reinterpret_cast<const int32_t*>(extent) + layer * MODULES * 2;
-        for (int64_t s = 0; s < n_slices; ++s) {
-            const Slice& slice = slices[s];
-            const int64_t rank = head[slice.module * 2 + 1] & RANK_MASK;
+        const T* extent = call.arena + GRAIN * run.base;
+        const int32_t* head = reinterpret_cast<const int32_t*>(extent) + call.layer * MODULES * 2;
+        for (int64_t s = 0; s < call.n_slices; ++s) {
+            const Slice& slice = call.slices[s];
+            const int64_t word = head[slice.module * 2 + 1], rank = word & RANK_MASK, flags = word >> FLAG_SHIFT;
             if (rank == 0) continue;
-            const T* a = extent + GRAIN * int64_t(head[slice.module * 2]);
-            const int64_t size = rank * (n_in + slice.width) * (FIXED + run.n_tokens);
-            pairs.push_back({a, a + rank * n_in, rank, run.first, run.n_tokens, slice.column, slice.width, n_values,
+            const T *a = extent + GRAIN * int64_t(head[slice.module * 2]), *bt = a + rank * call.n_in;
+            const float* vector = flags ? reinterpret_cast<const float*>(bt + rank * slice.width) : nullptr;
+            const int64_t size = rank * (call.n_in + slice.width) * (FIXED + run.n_tokens);
+            pairs.push_back({a, bt, {vector, call.base_bias ? call.base_bias + slice.column : nullptr, flags == DORA},
+                             rank, run.first, run.n_tokens, slice.column, slice.width, n_values,
                              FIXED + run.n_tokens, total, total + size, 0, 0});
             n_values += rank * run.n_tokens;
             total += size;
         }
     }
+    return total;
+}
+
+template <typename T>
+void lora(const Word* words, const Team& team) {
+    static Scratch<float> values;
+    static thread_local std::vector<Pair<T>> pairs;
+    static thread_local std::vector<Pair<T>*> split;
+    const Call<T>& call = *reinterpret_cast<const Call<T>*>(words);
+    int64_t n_values, begin, end, shrink_cost = 0, expand_cost = 0;
+    const int64_t total = find_pairs(call, pairs, n_values);
     if (pairs.empty()) return;
-    if (int64_t(values.size()) < n_values) values.resize(n_values);
-    Pair<T>* all = pairs.data();
-    const int64_t n_pairs = pairs.size();
-    float* scratch = values.data();
-    int64_t shrink_cost = 0, expand_cost = 0;
-#pragma omp parallel
-    {
-        int64_t thread = 0, n_threads = 1, begin, end;
-        thread_index(thread, n_threads);
-        auto border = [&](int64_t t) { return total * t / n_threads; };
-#pragma omp single
-        for (int64_t i = 0, t = 1; i < n_pairs; ++i) {
-            while (t < n_threads && border(t) <= all[i].begin) ++t;
-            if (t == n_threads || border(t) >= all[i].end) continue;
-            all[i].shrink_at = shrink_cost, all[i].expand_at = expand_cost;
-            shrink_cost += all[i].rank * all[i].cost;
-            expand_cost += ceil_div(all[i].width, TILE) * all[i].rank * all[i].cost;
-            split.push_back(i);
-        }
-        int64_t low = shrink_cost * thread / n_threads, high = shrink_cost * (thread + 1) / n_threads;
-        for (int64_t i : split) {
-            share(all[i].shrink_at, all[i].cost, all[i].rank, low, high, begin, end);
-            if (begin < end) shrink(all[i], begin, end, x, x_stride, n_in, scratch);
-        }
-        for (int64_t i = 0; i < n_pairs; ++i) {
-            if (all[i].begin < border(thread) || all[i].end > border(thread + 1)) continue;
-            shrink(all[i], 0, all[i].rank, x, x_stride, n_in, scratch);
-            expand(all[i], 0, all[i].width, out, out_stride, scratch);
-        }
-#pragma omp barrier
-        low = expand_cost * thread / n_threads, high = expand_cost * (thread + 1) / n_threads;
-        for (int64_t i : split) {
-            share(all[i].expand_at, all[i].cost * all[i].rank, ceil_div(all[i].width, TILE), low, high, begin, end);
-            end = std::min(all[i].width, end * TILE);
-            if (begin * TILE < end) expand(all[i], begin * TILE, end, out, out_stride, scratch);
-        }
+    float* scratch = values.get(team, n_values);
+    auto border = [&](int64_t t) { return total * t / team.n_threads; };
+    split.clear();
+    int64_t t = 1;
+    for (Pair<T>& pair : pairs) {
+        while (t < team.n_threads && border(t) <= pair.begin) ++t;
+        if (t == team.n_threads || border(t) >= pair.end) continue;
+        pair.shrink_at = shrink_cost, pair.expand_at = expand_cost;
+        shrink_cost += pair.rank * pair.cost;
+        expand_cost += ceil_div(pair.width, TILE) * pair.rank * pair.cost;
+        split.push_back(&pair);
+    }
+    int64_t low = shrink_cost * team.thread / team.n_threads, high = shrink_cost * (team.thread + 1) / team.n_threads;
+    for (const Pair<T>* pair : split) {
+        share(pair->shrink_at, pair->cost, pair->rank, low, high, begin, end);
+        if (begin < end) shrink(*pair, begin, end, call.x, call.x_stride, call.n_in, scratch);
+    }
+    for (const Pair<T>& pair : pairs) {
+        if (pair.begin < border(team.thread) || pair.end > border(team.thread + 1)) continue;
+        shrink(pair, 0, pair.rank, call.x, call.x_stride, call.n_in, scratch);
+        expand(pair, 0, pair.width, call.out, call.out_stride, scratch);
+    }
+    team.wait();
+    low = expand_cost * team.thread / team.n_threads, high = expand_cost * (team.thread + 1) / team.n_threads;
+    for (const Pair<T>* pair : split) {
+        share(pair->expand_at, pair->cost * pair->rank, ceil_div(pair->width, TILE), low, high, begin, end);
+        end = std::min(pair->width, end * TILE);
+        if (begin * TILE < end) expand(*pair, begin * TILE, end, call.out, call.out_stride, scratch);
     }
 }
 
@@ -280,13 +317,5 @@ void add(T* out, int64_t out_stride, const T* x, int64_t x_stride, const T* aren
 
 using namespace lorikeet;
 
-#define LORIKEET_LORA(NAME, T) \
-    LORIKEET_EXPORT void NAME(T* out, int64_t out_stride, const T* x, int64_t x_stride, const T* arena, \
-                         const int64_t* runs, int64_t n_runs, int64_t layer, const int64_t* slices, \
-                         int64_t n_slices, int64_t n_in) { \
-        add<T>(out, out_stride, x, x_stride, arena, reinterpret_cast<const Run*>(runs), n_runs, layer, \
-               reinterpret_cast<const Slice*>(slices), n_slices, n_in); \
-    }
-
-LORIKEET_LORA(lora_bf16, bf16)
-LORIKEET_LORA(lora_f32, float)
+LORIKEET_EXPORT void lora_bf16(const Word* a, const Team& team) { lora<bf16>(a, team); }
+LORIKEET_EXPORT void lora_f32(const Word* a, const Team& team) { lora<float>(a, team); }

@@ -1,12 +1,11 @@
 // Root-mean-square norm in one pass, with the residual added on the way when there is one.
 #include <cmath>
 
+#include "team.h"
 #include "vec.h"
 
 namespace lorikeet {
 namespace {
-
-constexpr int64_t WORTH_THREADS = 1 << 16;  // elements from which a second thread gains more than its start costs
 
 template <typename T>
 void norm_row(T* out, T* total, const T* x, const T* residual, const T* weight, int64_t width, float eps) {
@@ -24,13 +23,20 @@ void norm_row(T* out, T* total, const T* x, const T* residual, const T* weight, 
     for (int64_t i = 0; i < width; i += LANES) store(out + i, through<T>(load(source + i) * scale) * load(weight + i));
 }
 
+// out, total or 0, x, stride of x, residual or 0, weight, n_rows, width, eps, heads: a row of x is `heads` rows of
+// `width` side by side
 template <typename T>
-void norm(T* out, T* total, const T* x, const T* residual, const T* weight, int64_t n_rows, int64_t width, float eps) {
-#pragma omp parallel for schedule(static) if (n_rows * width >= WORTH_THREADS)
-    for (int64_t row = 0; row < n_rows; ++row) {
+void norm(const Word* a, const Team& team) {
+    T *out = static_cast<T*>(a[0].p), *total = static_cast<T*>(a[1].p);
+    const T *x = static_cast<const T*>(a[2].p), *residual = static_cast<const T*>(a[4].p);
+    const T* weight = static_cast<const T*>(a[5].p);
+    const int64_t width = a[7].n, heads = a[9].n;
+    int64_t begin, end;
+    team.share(a[6].n * heads, begin, end);
+    for (int64_t row = begin; row < end; ++row) {
         const int64_t at = row * width;
-        norm_row(out + at, residual ? total + at : nullptr, x + at, residual ? residual + at : nullptr, weight, width,
-                 eps);
+        norm_row(out + at, residual ? total + at : nullptr, x + row / heads * a[3].n + row % heads * width,
+                 residual ? residual + at : nullptr, weight, width, float(a[8].f));
     }
 }
 
@@ -39,11 +45,5 @@ void norm(T* out, T* total, const T* x, const T* residual, const T* weight, int6
 
 using namespace lorikeet;
 
-#define LORIKEET_NORM(NAME, T) \
-    LORIKEET_EXPORT void NAME(T* out, T* total, const T* x, const T* residual, const T* weight, int64_t n_rows, \
-                         int64_t width, float eps) { \
-        norm<T>(out, total, x, residual, weight, n_rows, width, eps); \
-    }
-
-LORIKEET_NORM(norm_bf16, bf16)
-LORIKEET_NORM(norm_f32, float)
+LORIKEET_EXPORT void norm_bf16(const Word* a, const Team& team) { norm<bf16>(a, team); }
+LORIKEET_EXPORT void norm_f32(const Word* a, const Team& team) { norm<float>(a, team); }

@@ -1,24 +1,29 @@
 // Rotary embedding of q and k, and k and v into their slots, in one pass over the step's tokens.
 #include <cstring>
 
+#include "team.h"
 #include "vec.h"
 
 namespace lorikeet {
 namespace {
 
-constexpr int64_t WORTH_THREADS = 64;  // tokens
-
-// q, k and v are views of one fused row: heads lie `width` apart, tokens `stride`.
+// q, k and v are views of one fused row: heads lie `width` apart, tokens `stride`. cos and sin may be absent.
 template <typename T>
 struct Rows {
+    T *q_out, *k_cache, *v_cache;
     const T *q, *k, *v;
     int64_t q_stride, k_stride, v_stride;
     const float *cos, *sin;
-    const int64_t *blocks, *offsets;
+    const int64_t *positions, *blocks, *offsets;
+    int64_t n_tokens, n_heads, n_kv_heads, width, block;
 };
 
 template <typename T>
 void rotate(T* out, const T* x, const float* cos, const float* sin, int64_t half) {
+    if (!cos) {
+        std::memcpy(out, x, 2 * half * sizeof(T));
+        return;
+    }
     int64_t i = 0;
     for (; i + LANES <= half; i += LANES) {
         vf left = load(x + i), right = load(x + half + i), c = load(cos + i), s = load(sin + i);
@@ -33,18 +38,21 @@ void rotate(T* out, const T* x, const float* cos, const float* sin, int64_t half
 }
 
 template <typename T>
-void rotate_and_write(const Rows<T>& rows, T* q_out, T* k_cache, T* v_cache, int64_t n_tokens, int64_t n_heads,
-                      int64_t n_kv_heads, int64_t width, int64_t block) {
-    const int64_t half = width / 2;
-#pragma omp parallel for schedule(static) if (n_tokens >= WORTH_THREADS)
-    for (int64_t t = 0; t < n_tokens; ++t) {
-        const float *cos = rows.cos + t * half, *sin = rows.sin + t * half;
-        for (int64_t h = 0; h < n_heads; ++h)
-            rotate(q_out + (t * n_heads + h) * width, rows.q + t * rows.q_stride + h * width, cos, sin, half);
-        for (int64_t h = 0; h < n_kv_heads; ++h) {
-            const int64_t slot = ((rows.blocks[t] * n_kv_heads + h) * block + rows.offsets[t]) * width;
-            rotate(k_cache + slot, rows.k + t * rows.k_stride + h * width, cos, sin, half);
-            std::memcpy(v_cache + slot, rows.v + t * rows.v_stride + h * width, width * sizeof(T));
+void rotary_write(const Word* a, const Team& team) {
+    const Rows<T>& r = *reinterpret_cast<const Rows<T>*>(a);
+    const int64_t half = r.width / 2;
+    int64_t begin, end;
+    team.share(r.n_tokens, begin, end);
+    for (int64_t t = begin; t < end; ++t) {
+        const int64_t angle = r.positions[t] * half;
+        const float *cos = r.cos ? r.cos + angle : nullptr, *sin = r.sin + angle;
+        for (int64_t h = 0; h < r.n_heads; ++h)
+            rotate(r.q_out + (t * r.n_heads + h) * r.width, r.q + t * r.q_stride + h * r.width, cos, sin, half);
+        if (r.blocks[t] < 0) continue;
+        for (int64_t h = 0; h < r.n_kv_heads; ++h) {
+            const int64_t slot = ((r.blocks[t] * r.n_kv_heads + h) * r.block + r.offsets[t]) * r.width;
+            rotate(r.k_cache + slot, r.k + t * r.k_stride + h * r.width, cos, sin, half);
+            std::memcpy(r.v_cache + slot, r.v + t * r.v_stride + h * r.width, r.width * sizeof(T));
         }
     }
 }
@@ -54,14 +62,5 @@ void rotate_and_write(const Rows<T>& rows, T* q_out, T* k_cache, T* v_cache, int
 
 using namespace lorikeet;
 
-#define LORIKEET_ROTARY(NAME, T) \
-    LORIKEET_EXPORT void NAME(T* q_out, const T* q, int64_t q_stride, const T* k, int64_t k_stride, const T* v, \
-                         int64_t v_stride, const float* cos, const float* sin, const int64_t* blocks, \
-                         const int64_t* offsets, T* k_cache, T* v_cache, int64_t n_tokens, int64_t n_heads, \
-                         int64_t n_kv_heads, int64_t width, int64_t block) { \
-        rotate_and_write<T>({q, k, v, q_stride, k_stride, v_stride, cos, sin, blocks, offsets}, q_out, k_cache, \
-                            v_cache, n_tokens, n_heads, n_kv_heads, width, block); \
-    }
-
-LORIKEET_ROTARY(rotary_write_bf16, bf16)
-LORIKEET_ROTARY(rotary_write_f32, float)
+LORIKEET_EXPORT void rotary_write_bf16(const Word* a, const Team& team) { rotary_write<bf16>(a, team); }
+LORIKEET_EXPORT void rotary_write_f32(const Word* a, const Team& team) { rotary_write<float>(a, team); }

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "threads.h"
+#include "team.h"
 #include "vec.h"
 
 namespace lorikeet {
@@ -20,7 +20,7 @@ struct Pages {
     const T *k, *v;
     const int64_t *tables, *contexts;
     int64_t table_stride, n_heads, n_kv_heads, width, block, window;
-    float scale;
+    double scale;
 };
 
 // Partial results of one query head over one span: largest score, sum of exp(score - largest), and that times V.
@@ -136,7 +136,7 @@ void attend_span(const Pages<T>& pages, const Unit& unit, int64_t g, const T* q,
             parts_of(head, parts);
             const int64_t here = at + head * block * width;
             attend_chunk<T, G, W>(pages.k + here, pages.v + here, q + (head * group + g) * width, width, n,
-                                  pages.scale, ahead, parts);
+                                  float(pages.scale), ahead, parts);
         }
     }
 }
@@ -178,45 +178,59 @@ void combine(const float* part, int64_t n_spans, int64_t step, int64_t width, T*
             const float* p = part + s * step * size;
             sum += std::exp(p[0] - top) * load(p + LANES + d);
         }
-        store(out + d, sum / total);
+        store(out + d, n_spans ? sum / total : sum);
     }
 }
 
 template <typename T>
-void decode(const Pages<T>& pages, const T* q, int64_t q_stride, T* out, int64_t n_rows) {
+struct Call {
+    T* out;
+    const T* q;
+    int64_t q_stride, n_rows;
+    Pages<T> pages;
+};
+
+template <typename T>
+void decode_attention(const Word* words, const Team& team) {
+    static Scratch<float> values;
     static thread_local std::vector<Unit> units;
-    static thread_local std::vector<float> values;
-    static thread_local std::vector<int64_t> starts;
+    static thread_local std::vector<int64_t> starts;  // of each row's partial results
+    const Call<T>& call = *reinterpret_cast<const Call<T>*>(words);
+    const Pages<T>& pages = call.pages;
     const int64_t width = pages.width, size = width + LANES;
     units.clear();
     starts.clear();
     // All KV heads together read memory best; rows too few to share out among the threads are cut into heads.
-    const int64_t n_heads = n_rows >= 2 * most_threads() ? pages.n_kv_heads : 1;
-    int64_t n_parts = 0;
-    for (int64_t row = 0; row < n_rows; ++row) {
+    const int64_t n_heads = call.n_rows >= 2 * team.n_threads ? pages.n_kv_heads : 1;
+    int64_t n_parts = 0, n_tokens = 0;
+    for (int64_t row = 0; row < call.n_rows; ++row) {
         const int64_t context = pages.contexts[row];
         const int64_t first = pages.window ? std::max<int64_t>(0, context - pages.window) : 0;
         starts.push_back(n_parts);
         for (int64_t span = first / SPAN; span * SPAN < context; ++span, n_parts += pages.n_heads)
-            for (int64_t head = 0; head < pages.n_kv_heads; head += n_heads)
+            for (int64_t head = 0; head < pages.n_kv_heads; head += n_heads) {
                 units.push_back({row, head, head + n_heads, std::max(first, span * SPAN),
                                  std::min(context, (span + 1) * SPAN), n_parts});
+                n_tokens += units.back().end - units.back().first;
+            }
     }
     starts.push_back(n_parts);
-    if (int64_t(values.size()) < n_parts * size) values.resize(n_parts * size);
-    const Unit* all = units.data();
-    const int64_t n_units = units.size(), *start = starts.data();
-    float* scratch = values.data();
-#pragma omp parallel
-    {
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < n_units; ++i) attend_unit(pages, all[i], q, q_stride, scratch);
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < n_rows * pages.n_heads; ++i) {
-            const int64_t row = i / pages.n_heads, head = i % pages.n_heads;
-            const int64_t n_spans = (start[row + 1] - start[row]) / pages.n_heads;
-            combine(scratch + (start[row] + head) * size, n_spans, pages.n_heads, width, out + i * width);
-        }
+    float* scratch = values.get(team, n_parts * size);
+    // Consecutive units go to one thread, each where its middle lies.
+    int64_t before = 0;
+    for (const Unit& unit : units) {
+        const int64_t n = unit.end - unit.first;
+        if ((2 * before + n) * team.n_threads / (2 * n_tokens) == team.thread)
+            attend_unit(pages, unit, call.q, call.q_stride, scratch);
+        before += n;
+    }
+    team.wait();
+    int64_t begin, end;
+    team.share(call.n_rows * pages.n_heads, begin, end);
+    for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = i / pages.n_heads, head = i % pages.n_heads;
+        const int64_t n_spans = (starts[row + 1] - starts[row]) / pages.n_heads;
+        combine(scratch + (starts[row] + head) * size, n_spans, pages.n_heads, width, call.out + i * width);
     }
 }
 
@@ -225,13 +239,5 @@ void decode(const Pages<T>& pages, const T* q, int64_t q_stride, T* out, int64_t
 
 using namespace lorikeet;
 
-#define LORIKEET_DECODE(NAME, T) \
-    LORIKEET_EXPORT void NAME(const T* q, int64_t q_stride, T* out, const T* k, const T* v, const int64_t* tables, \
-                         int64_t table_stride, const int64_t* contexts, int64_t n_rows, int64_t n_heads, \
-                         int64_t n_kv_heads, int64_t width, int64_t block, int64_t window, float scale) { \
-        decode<T>({k, v, tables, contexts, table_stride, n_heads, n_kv_heads, width, block, window, scale}, q, \
-                  q_stride, out, n_rows); \
-    }
-
-LORIKEET_DECODE(decode_attention_bf16, bf16)
-LORIKEET_DECODE(decode_attention_f32, float)
+LORIKEET_EXPORT void decode_attention_bf16(const Word* a, const Team& team) { decode_attention<bf16>(a, team); }
+LORIKEET_EXPORT void decode_attention_f32(const Word* a, const Team& team) { decode_attention<float>(a, team); }
