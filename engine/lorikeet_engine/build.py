@@ -20,6 +20,7 @@ from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.model_spec import ModelSpec, load_model_spec
 from lorikeet_engine.models.weights import Weights, load_weights
 from lorikeet_engine.ops.cpu import CpuOps
+from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.ops.native.library import load_library
 from lorikeet_engine.ops.native.ops import NativeCpuOps, covers
 from lorikeet_engine.scheduling.limits import limits_of
@@ -54,7 +55,7 @@ class LoadedModel:
     """
 
     spec: ModelSpec
-    ops: CpuOps
+    ops: Ops
     weights: Weights
     available_bytes: int
     digest: str
@@ -73,9 +74,9 @@ def load_model(model_dir: Path, dtype_name: str) -> LoadedModel:
     return LoadedModel(spec, ops, weights, available_bytes, digest_of_model(model_dir))
 
 
-def choose_ops(spec: ModelSpec) -> CpuOps:
-    """The native ops where they can be compiled and know the model's heads, torch's otherwise."""
-    library = load_library() if covers(spec.head_dim) else None
+def choose_ops(spec: ModelSpec) -> Ops:
+    """The native ops where they can be compiled and know the model's widths, torch's otherwise."""
+    library = load_library() if covers(spec.hidden, spec.intermediate, spec.head_dim) else None
     return NativeCpuOps(library) if library else CpuOps()
 
 
