@@ -1,8 +1,7 @@
 """Attention of rows with one query token: split over the keys, then merged.
 
-    attend_decode(q=[B, H, D], k_cache=, v_cache=, contexts=int64 [B], block_tables=int64 [B, W], scale=, window=0,
-                  out=[B, H, D], config=None, partials=None) -> None
-    decode_partials(n_rows=, n_heads=, width=, table_width=, block_size=, window=, config=, device=) -> Partials | None
+    attend_decode(q=[B, H, D], k_cache=, v_cache=, contexts=int64 [B], block_tables=int64 [B, W], scale=,
+                  out=[B, H, D], window=0, config=None) -> None
     default_config(width=, group=, dtype=) -> DecodeConfig
 
 One program takes a row, a KV head with all its query heads, and one split of the row's keys (flash-decoding, Dao et
@@ -26,6 +25,7 @@ from lorikeet_engine.ops.triton.attention_step import (
     check_pages,
     load_queries,
     normalised,
+    nothing_seen,
     power_of_2,
 )
 from lorikeet_engine.ops.triton.target import INTERPRETED, dot_operand, to_out
@@ -45,21 +45,10 @@ class DecodeConfig:
     max_splits: int = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Partials:
-    """Room for the splits' results: float32 [B, H, splits, D], and their log2-sum-exp2 [B, H, splits].
-
-    Never cleared: what is read was written by the same call. All layers of a step may share it.
-    """
-
-    out: torch.Tensor
-    lse: torch.Tensor
-
-
 def default_config(*, width: int, group: int, dtype: torch.dtype) -> DecodeConfig:
     """What is used where no measured entry exists."""
     if dtype == torch.float32:
-        return DecodeConfig(block_n=32, num_warps=4, num_stages=2)
+        return DecodeConfig(block_n=16, num_warps=4, num_stages=2)
     if power_of_2(width) > 128 or group > SMALLEST_DOT:
         return DecodeConfig(block_n=32, num_warps=4, num_stages=3)
     return DecodeConfig(block_n=64, num_warps=4, num_stages=3)
@@ -79,28 +68,6 @@ def split_capacity(max_context: int, window: int, config: DecodeConfig) -> int:
     return max(1, min(config.max_splits, -(-length // config.split_min)))
 
 
-def decode_partials(
-    *,
-    n_rows: int,
-    n_heads: int,
-    width: int,
-    table_width: int,
-    block_size: int,
-    window: int,
-    config: DecodeConfig,
-    device: torch.device,
-) -> Partials | None:
-    """Room for `attend_decode` over such a block table; None when no row can have two splits."""
-    splits = split_capacity(table_width * block_size, window, config)
-    if splits == 1:
-        return None
-    shape = (n_rows, n_heads, splits)
-    return Partials(
-        torch.empty(*shape, width, dtype=torch.float32, device=device),
-        torch.empty(shape, dtype=torch.float32, device=device),
-    )
-
-
 def attend_decode(
     *,
     q: torch.Tensor,
@@ -112,11 +79,10 @@ def attend_decode(
     out: torch.Tensor,
     window: int = 0,
     config: DecodeConfig | None = None,
-    partials: Partials | None = None,
 ) -> None:
     """Row b's query over its first contexts[b] keys, the last `window` of them if that is not 0; context 0 gives zeros.
 
-    `partials` is made here unless given. `out` is contiguous.
+    `out` is contiguous. `config` decides how sums are cut, so it must be the same for steps of any size.
     """
     check_pages(q, k_cache, v_cache)
     n_rows, n_heads, width = q.shape
@@ -124,17 +90,6 @@ def attend_decode(
     group = n_heads // n_kv_heads
     config = config or default_config(width=width, group=group, dtype=k_cache.dtype)
     splits = split_capacity(block_tables.shape[1] * block, window, config)
-    partials = partials or decode_partials(
-        n_rows=n_rows,
-        n_heads=n_heads,
-        width=width,
-        table_width=block_tables.shape[1],
-        block_size=block,
-        window=window,
-        config=config,
-        device=q.device,
-    )
-    partial_out, lse = (out, contexts) if partials is None else (partials.out, partials.lse)
     shape = {
         "HEADS": n_heads,
         "D": width,
@@ -146,15 +101,13 @@ def attend_decode(
         "WINDOW": window,
         "UPCAST": INTERPRETED,
     }
+    # The splits' results and their log2-sum-exp2. Never cleared: what is merged was written by this call.
+    cells = (n_rows, n_heads, splits if splits > 1 else 0)
+    partial_out = torch.empty(*cells, width, dtype=torch.float32, device=q.device)
+    lse = torch.empty(cells, dtype=torch.float32, device=q.device)
+    pointers = (q, k_cache, v_cache, contexts, block_tables, out, partial_out, lse)
     decode_split_kernel[(n_rows, n_kv_heads, splits)](
-        q,
-        k_cache,
-        v_cache,
-        contexts,
-        block_tables,
-        out,
-        partial_out,
-        lse,
+        *pointers,
         scale * LOG2_E,
         q.stride(0),
         block_tables.stride(0),
@@ -167,8 +120,9 @@ def attend_decode(
         **shape,
     )
     if splits > 1:
+        n_warps = 2 if width <= 128 else 4
         decode_merge_kernel[(n_rows, n_heads)](
-            contexts, out, partial_out, lse, CHUNK=MERGED_AT_ONCE, num_warps=2 if width <= 128 else 4, **shape
+            contexts, out, partial_out, lse, CHUNK=MERGED_AT_ONCE, num_warps=n_warps, **shape
         )
 
 
@@ -227,9 +181,7 @@ def decode_split_kernel(
     keys, values = k_cache + kv_head * BLOCK * D, v_cache + kv_head * BLOCK * D
     table = block_tables + row * stride_table
     query_positions = tl.zeros([BLOCK_M], tl.int32) + (context - 1)
-    top = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK_M], tl.float32)
-    acc = tl.zeros([BLOCK_M, WIDTH], tl.float32)
+    top, total, acc = nothing_seen(BLOCK_M, WIDTH)
     for first in range(low, high, BLOCK_N):
         positions = first + tl.arange(0, BLOCK_N)
         top, total, acc = attend_tile(
@@ -241,7 +193,7 @@ def decode_split_kernel(
     stored = inside[:, None] & (d < D)[None, :]
     result = normalised(total, acc)
     cells = row * HEADS + heads
-    if n_splits > 1:
+    if CAPACITY > 1 and n_splits > 1:
         cells = cells * CAPACITY + split
         tl.store(partial_out + cells[:, None] * D + d[None, :], result, mask=stored)
         tl.store(lse + cells, top + tl.log2(total), mask=inside)

@@ -26,6 +26,7 @@ from lorikeet_engine.ops.triton.attention_step import (
     check_pages,
     load_queries,
     normalised,
+    nothing_seen,
     power_of_2,
 )
 from lorikeet_engine.ops.triton.target import INTERPRETED, dot_operand, to_out
@@ -55,7 +56,8 @@ def default_config(*, width: int, group: int, dtype: torch.dtype) -> PrefillConf
     """What is used where no measured entry exists."""
     del group
     if dtype == torch.float32:
-        return PrefillConfig(block_m=32, block_n=32, num_warps=4, num_stages=2)
+        wide = power_of_2(width) > 128
+        return PrefillConfig(block_m=16 if wide else 32, block_n=16, num_warps=8 if wide else 4, num_stages=2)
     if power_of_2(width) > 128:
         return PrefillConfig(block_m=64, block_n=32, num_warps=8, num_stages=2)
     return PrefillConfig(block_m=128, block_n=64, num_warps=8, num_stages=2)
@@ -144,9 +146,7 @@ def prefill_kernel(
     if row < 0:
         return
     first_token = tl.load(tile + 1)
-    position = tl.load(tile + 2).to(tl.int32)
-    n_queries = tl.load(tile + 3).to(tl.int32)
-
+    position, n_queries = tl.load(tile + 2).to(tl.int32), tl.load(tile + 3).to(tl.int32)
     packed = tl.arange(0, BLOCK_M)
     query = packed // GROUP
     inside = query < n_queries
@@ -155,9 +155,7 @@ def prefill_kernel(
     keys, values = k_cache + kv_head * BLOCK * D, v_cache + kv_head * BLOCK * D
     table = block_tables + row * stride_table
     query_positions = position + query
-    top = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK_M], tl.float32)
-    acc = tl.zeros([BLOCK_M, WIDTH], tl.float32)
+    top, total, acc = nothing_seen(BLOCK_M, WIDTH)
 
     end = position + n_queries
     seen_by_all = (position + 1) // BLOCK_N * BLOCK_N

@@ -41,6 +41,12 @@ def check_pages(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor) -
 
 
 @triton.jit
+def nothing_seen(ROWS: tl.constexpr, WIDTH: tl.constexpr) -> tl.tensor:
+    """(largest score, sum of weights, weighted sum of values) before the first key."""
+    return tl.full([ROWS], float("-inf"), tl.float32), tl.zeros([ROWS], tl.float32), tl.zeros([ROWS, WIDTH], tl.float32)
+
+
+@triton.jit
 def load_queries(
     queries: tl.tensor,
     token: tl.tensor,
