@@ -70,7 +70,7 @@ def block_copy_kernel(
     word = tl.program_id(2) * AT_ONCE + tl.arange(0, AT_ONCE)
     mask = word < WORDS
     # An allocation begins at a multiple of 16 bytes, which a loaded number cannot tell the compiler.
-    start = tl.multiple_of(tl.load(pointers + tensor), 16).to(tl.pointer_type(tl.int64))
+    start = tl.multiple_of(tl.load(pointers + tensor).to(tl.pointer_type(tl.int64)), 16)
     page = start + tl.load(blocks + index) * WORDS + word
     held = slab + (index * N_TENSORS + tensor) * WORDS + word
     if GATHER:
