@@ -100,8 +100,8 @@ class LoraArena:
             for module, entry in enumerate(modules):
                 if entry.rank and not (entry.rel > 0 and self._end(module, entry) <= n_grains * GRAIN):
                     raise ValueError(f"head of layer {layer}, {MODULES[module]}: {entry} leaves the extent")
-                if entry.flags not in (0, BIAS, DORA):
-                    raise ValueError(f"head of layer {layer}, {MODULES[module]}: unknown flags {entry.flags}")
+                if entry.flags not in ((0, BIAS, DORA) if entry.rank else (0,)):
+                    raise ValueError(f"head of layer {layer}, {MODULES[module]}: {entry} has flags that say nothing")
         return head
 
     def _end(self, module: int, entry: HeadEntry) -> int:

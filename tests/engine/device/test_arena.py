@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lorikeet_adapters.manifest import GRAIN
+from lorikeet_adapters.manifest import FLAG_SHIFT, GRAIN
 from lorikeet_engine.lora.arena import LoraArena
 from lorikeet_engine.lora.batch import runs_of
 from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams
@@ -89,10 +89,18 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
 
 def test_a_head_that_points_outside_its_extent_is_refused() -> None:
     """It would read a neighbour's weights: another tenant's."""
-    for position, value in ((0, 10**6), (0, -4), (1, 60_000), (1, 1 << 16)):
+    for position, value in ((0, 10**6), (0, -4), (1, 60_000)):
         extent = an_extent(4)
         extent.view(torch.int32)[position] = value
         with pytest.raises(ValueError, match="leaves the extent"):
+            an_arena().write(0, extent)
+
+
+def test_flags_that_say_nothing_are_refused() -> None:
+    for word in (1 << FLAG_SHIFT, (3 << FLAG_SHIFT) + 1, (4 << FLAG_SHIFT) + 1):
+        extent = an_extent(4)
+        extent.view(torch.int32)[1] = word
+        with pytest.raises(ValueError, match="flags that say nothing"):
             an_arena().write(0, extent)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lorikeet_engine.ops.interface import LoraBatch, LoraRun, SiteShape
 from lorikeet_engine.ops.native import library
 from lorikeet_engine.ops.native.ops import NativeCpuOps
 from tests.support.attention_cases import AttentionCase, attention_data
@@ -52,6 +53,13 @@ def portable(tmp_path_factory: pytest.TempPathFactory) -> NativeCpuOps:
         built = library.load_library(tmp_path_factory.mktemp("portable"))
     assert built is not None
     return NativeCpuOps(built)
+
+
+def add(ops: NativeCpuOps, data: LoraData, site: SiteShape, runs: tuple[LoraRun, ...], out: torch.Tensor) -> None:
+    batch = LoraBatch(runs, torch.tensor(ops.encode_runs(runs, len(data.x))))
+    ops.add_lora(
+        out=out, x=data.x, arena=data.arena.storage, batch=batch, layer=0, site=site, base_bias=None
+    )
 
 
 def test_the_library_shares_torchs_runtime_and_threads() -> None:
@@ -105,9 +113,9 @@ def test_an_adapters_delta_is_the_same_to_the_last_bit_in_any_batch(ops: NativeC
     data = lora_data(case, "qkv", torch.bfloat16)
     site = data.arena.site(SITES["qkv"])
     together, alone = data.out.clone(), data.out.clone()
-    ops.add_lora(out=together, x=data.x, arena=data.arena.storage, runs=data.runs, layer=0, site=site)
+    add(ops, data, site, data.runs, together)
     for run in data.runs:
-        ops.add_lora(out=alone, x=data.x, arena=data.arena.storage, runs=(run,), layer=0, site=site)
+        add(ops, data, site, (run,), alone)
     assert torch.equal(together, alone)
 
 
@@ -124,7 +132,7 @@ def test_a_cpu_without_wide_vectors_computes_the_same(
     for backend in (ops, portable):
         plan = backend.plan_attention(batch=data.batch, window=0, n_kv_heads=2, block_size=16, dtype=dtype)
         out = lora.out.clone()
-        backend.add_lora(out=out, x=lora.x, arena=lora.arena.storage, runs=lora.runs, layer=0, site=site)
+        add(backend, lora, site, lora.runs, out)
         results.append(
             (
                 backend.attention(q=data.q, k_cache=data.k_cache, v_cache=data.v_cache, plan=plan, scale=0.2),

@@ -7,7 +7,10 @@ import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from lorikeet_engine.execution.sampler import filtered_probabilities, sample, uniform
+from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams
+
+OPS = CpuOps()
 
 VOCAB = 50
 
@@ -33,12 +36,12 @@ def hugging_face(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
 @pytest.mark.parametrize("temperature", [1e-3, 1e-38, 5e-324])
 def test_a_temperature_close_to_zero_takes_the_likeliest_token_too(temperature: float) -> None:
     logits = torch.tensor([[3.0, 9.0, 1.0, 0.0]])
-    assert sample(logits, [a_row("r", SamplingParams(temperature=temperature))]) == {"r": 1}
+    assert sample(logits, [a_row("r", SamplingParams(temperature=temperature))], OPS) == {"r": 1}
 
 
 def test_temperature_zero_takes_the_likeliest_token() -> None:
     logits = some_logits(3)
-    found = sample(logits, [a_row(str(i), SamplingParams(seed=i)) for i in range(3)])
+    found = sample(logits, [a_row(str(i), SamplingParams(seed=i)) for i in range(3)], OPS)
     assert [found[str(i)] for i in range(3)] == logits.argmax(-1).tolist()
 
 
@@ -66,7 +69,7 @@ def test_draws_follow_the_distribution(params: dict[str, float]) -> None:
     n_draws, sampling = 4000, SamplingParams(seed=12, **params)  # type: ignore[arg-type]
     logits = some_logits(1, 3)
     rows = [a_row(str(i), sampling, n_generated=i) for i in range(n_draws)]
-    tokens = torch.tensor(list(sample(logits.expand(n_draws, -1), rows).values()))
+    tokens = torch.tensor(list(sample(logits.expand(n_draws, -1), rows, OPS).values()))
     probabilities = hugging_face(logits[0], sampling)
     counts = torch.bincount(tokens, minlength=VOCAB).double()
     assert counts[probabilities == 0].sum() == 0
@@ -80,11 +83,11 @@ def test_draws_follow_the_distribution(params: dict[str, float]) -> None:
 def test_a_draw_depends_on_seed_and_index_only() -> None:
     logits = some_logits(4)
     sampling = SamplingParams(temperature=1.0, seed=77)
-    alone = sample(logits[2:3], [a_row("me", sampling, 5)])["me"]
+    alone = sample(logits[2:3], [a_row("me", sampling, 5)], OPS)["me"]
     rows = [a_row(str(i), SamplingParams(temperature=1.0, seed=i), i) for i in range(4)]
     rows[2] = a_row("me", sampling, 5)
-    assert sample(logits, rows)["me"] == alone
-    assert sample(logits.flip(0), rows[::-1])["me"] == alone
+    assert sample(logits, rows, OPS)["me"] == alone
+    assert sample(logits.flip(0), rows[::-1], OPS)["me"] == alone
 
 
 def test_seeds_and_indices_give_independent_numbers() -> None:
@@ -96,7 +99,7 @@ def test_seeds_and_indices_give_independent_numbers() -> None:
 def test_rows_that_are_not_finite_are_left_out_and_harm_nobody() -> None:
     logits = some_logits(3)
     logits[1, 7] = float("nan")
-    found = sample(logits, [a_row(str(i), SamplingParams(temperature=1.0)) for i in range(3)])
+    found = sample(logits, [a_row(str(i), SamplingParams(temperature=1.0)) for i in range(3)], OPS)
     assert sorted(found) == ["0", "2"]
 
 
@@ -105,7 +108,7 @@ def test_a_token_of_probability_zero_is_never_drawn_at_the_edges(monkeypatch: py
     logits[0, 1], logits[0, 2] = 0.0, 0.0
     for number, token in ((0.0, 1), (0.5, 2), (1 - 2**-53, 2)):
         monkeypatch.setattr("lorikeet_engine.execution.sampler.uniform", lambda *_, n=number: n)
-        assert sample(logits, [a_row("r", SamplingParams(temperature=1.0))]) == {"r": token}
+        assert sample(logits, [a_row("r", SamplingParams(temperature=1.0))], OPS) == {"r": token}
 
 
 def test_the_sequences_of_one_request_draw_differently_and_repeatably() -> None:
@@ -114,5 +117,5 @@ def test_the_sequences_of_one_request_draw_differently_and_repeatably() -> None:
     rows = [a_row(str(i), SamplingParams(temperature=1.0, seed=(1 << 63) + (i << 64)), 9) for i in range(4)]
     numbers = {uniform(row.sampling.seed, index) for row in rows for index in range(50)}
     assert len(numbers) == 200
-    assert sample(logits, rows) == sample(logits, rows)
-    assert len(set(sample(logits, rows).values())) > 1
+    assert sample(logits, rows, OPS) == sample(logits, rows, OPS)
+    assert len(set(sample(logits, rows, OPS).values())) > 1
