@@ -1,4 +1,4 @@
-"""The engine process: `python -m lorikeet_engine --config FILE.json`.
+"""The engine process: `python -m lorikeet_engine --config FILE.json [--profile N TRACE.json]`.
 
 Prints the memory table and serves until SIGTERM or SIGINT; then it takes no more requests, ends those it has, and goes.
 """
@@ -22,6 +22,8 @@ from lorikeet_engine.config import EngineConfig, read_config
 from lorikeet_engine.errors import EngineError
 from lorikeet_engine.health import HealthServer
 from lorikeet_engine.metrics import EngineCollector
+from lorikeet_engine.profiling.step_timeline import MAX_STEPS, StepTimeline
+from lorikeet_engine.profiling.timeline import NOT_PROFILED
 from lorikeet_engine.protocol import STANDSTILL_S, EngineInfo
 from lorikeet_engine.server import EngineServer
 from lorikeet_engine.socket_keys import keys_for
@@ -32,12 +34,21 @@ log = logging.getLogger("lorikeet_engine")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="lorikeet_engine", description="Serve one model replica.")
     parser.add_argument("--config", type=Path, required=True, help="JSON file with the fields of EngineConfig")
+    parser.add_argument("--profile", nargs=2, metavar=("N", "FILE"), help="write the timeline of N steps to FILE")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s engine %(levelname)s %(message)s", stream=sys.stderr)
     try:
-        config = read_config(json.loads(parser.parse_args().config.read_text()))
+        arguments = parser.parse_args()
+        config = read_config(json.loads(arguments.config.read_text()))
         keys = keys_for(config.endpoint, config.socket_key_file)
-        engine = build_engine(config)
-        server = EngineServer(loop=engine.loop, info=_info(config, engine), endpoint=config.endpoint, keys=keys)
+        timeline = _timeline(*arguments.profile) if arguments.profile else None
+        engine = build_engine(config, timeline=timeline)
+        server = EngineServer(
+            loop=engine.loop,
+            info=_info(config, engine),
+            endpoint=config.endpoint,
+            keys=keys,
+            timeline=timeline or NOT_PROFILED,
+        )
         health = _health_server(config, server)
     except zmq.ZMQError as error:
         sys.stderr.write(f"engine: endpoint {config.endpoint}: {error}\n")
@@ -53,12 +64,24 @@ def main() -> int:
     signal.signal(signal.SIGINT, stop)
     for line in engine.budget.table().splitlines():
         log.info(line)
+    if timeline:
+        timeline.about |= {"model": config.model_name, "device": config.device, "dtype": engine.dtype}
     health.start()
     log.info("serving %s in %s on %s", config.model_name, engine.dtype, config.endpoint)
     server.run()
+    if timeline:
+        timeline.close()
     health.stop()
     engine.close()
     return 0
+
+
+def _timeline(n_steps: str, file: str) -> StepTimeline:
+    if not (n_steps.isdecimal() and 1 <= int(n_steps) <= MAX_STEPS):
+        raise ValueError(f"--profile: {n_steps!r} is not a number of steps from 1 to {MAX_STEPS}")
+    path = Path(file)
+    path.touch()  # fails now rather than after the steps
+    return StepTimeline(path, n_steps=int(n_steps))
 
 
 def _health_server(config: EngineConfig, server: EngineServer) -> HealthServer:

@@ -12,6 +12,7 @@ from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.cost import DEVICES, ModelCost, load_profile
 from lorikeet_engine.execution.memory_budget import MemoryBudget, available_memory, plan_memory
+from lorikeet_engine.execution.profiled_ops import profiled
 from lorikeet_engine.execution.runner import ModelRunner, resolve_dtype, set_threads
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.lora.loader import AdapterLoader
@@ -23,6 +24,8 @@ from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.ops.native.library import load_library
 from lorikeet_engine.ops.native.ops import NativeCpuOps, covers
+from lorikeet_engine.profiling.step_timeline import StepTimeline
+from lorikeet_engine.profiling.timeline import NOT_PROFILED
 from lorikeet_engine.scheduling.limits import limits_of
 from lorikeet_engine.scheduling.scheduler import Scheduler
 
@@ -80,8 +83,10 @@ def choose_ops(spec: ModelSpec) -> Ops:
     return NativeCpuOps(library) if library else CpuOps()
 
 
-def build_engine(config: EngineConfig, model: LoadedModel | None = None) -> Engine:
-    """Load the model, unless one is given, and size everything.
+def build_engine(
+    config: EngineConfig, model: LoadedModel | None = None, *, timeline: StepTimeline | None = None
+) -> Engine:
+    """Load the model, unless one is given, and size everything; with a `timeline`, time every op.
 
     Raises:
         UnsupportedModel: the model is not covered, or the memory does not suffice.
@@ -92,7 +97,10 @@ def build_engine(config: EngineConfig, model: LoadedModel | None = None) -> Engi
     budget = plan_memory(
         config, spec, itemsize=dtype.itemsize, weights_bytes=weights.nbytes, available_bytes=model.available_bytes
     )
-    runner = ModelRunner(config=config, spec=spec, ops=model.ops, weights=weights, budget=budget)
+    ops = profiled(model.ops, weights, timeline) if timeline else model.ops
+    runner = ModelRunner(
+        config=config, spec=spec, ops=ops, weights=weights, budget=budget, timeline=timeline or NOT_PROFILED
+    )
     table = spec.module_table(config.model_name)
     loader = AdapterLoader(AdapterSource(LocalBlobStore(config.store_dir)), table, dtype, config.max_rank)
     kv = KvManager(
@@ -120,7 +128,15 @@ def build_engine(config: EngineConfig, model: LoadedModel | None = None) -> Engi
     )
     profile = load_profile(DEVICES / PROFILE_OF_DEVICE[config.device])
     scheduler = Scheduler(limits, kv, residency, cost=cost, profile=profile, itemsize=dtype.itemsize)
-    loop = EngineLoop(scheduler=scheduler, kv=kv, residency=residency, loader=loader, runner=runner, cost=cost)
+    loop = EngineLoop(
+        scheduler=scheduler,
+        kv=kv,
+        residency=residency,
+        loader=loader,
+        runner=runner,
+        cost=cost,
+        timeline=timeline or NOT_PROFILED,
+    )
     return Engine(loop, runner, loader, spec, budget, name, model.digest)
 
 

@@ -10,12 +10,15 @@ import torch
 
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.execution.memory_budget import plan_memory
+from lorikeet_engine.execution.profiled_ops import profiled
 from lorikeet_engine.execution.runner import ModelRunner, resolve_dtype
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.model_spec import load_model_spec
 from lorikeet_engine.models.weights import load_weights
 from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.ops.interface import Ops
+from lorikeet_engine.profiling.step_timeline import StepTimeline
+from lorikeet_engine.profiling.timeline import NOT_PROFILED
 from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams, StepPlan
 
 BASE = -1
@@ -32,8 +35,12 @@ def open_runner(
     adapter_pool_bytes: int = 1 << 20,
     n_host_slots: int = 0,
     ops: Ops | None = None,
+    timeline: StepTimeline | None = None,
 ) -> ModelRunner:
-    """A runner over a local model directory with a pool of exactly `n_blocks` blocks and `n_host_slots` to swap to."""
+    """A runner over a local model directory with a pool of exactly `n_blocks` blocks and `n_host_slots` to swap to.
+
+    With a `timeline` it is profiled.
+    """
     spec, torch_dtype, ops = load_model_spec(model_dir), resolve_dtype(dtype), ops or CpuOps()
     token_bytes = 2 * spec.n_layers * spec.n_kv_heads * spec.head_dim * torch_dtype.itemsize
     config = EngineConfig(
@@ -52,7 +59,14 @@ def open_runner(
     budget = plan_memory(
         config, spec, itemsize=torch_dtype.itemsize, weights_bytes=weights.nbytes, available_bytes=64 << 30
     )
-    return ModelRunner(config=config, spec=spec, ops=ops, weights=weights, budget=budget)
+    return ModelRunner(
+        config=config,
+        spec=spec,
+        ops=profiled(ops, weights, timeline) if timeline else ops,
+        weights=weights,
+        budget=budget,
+        timeline=timeline or NOT_PROFILED,
+    )
 
 
 @dataclass

@@ -25,6 +25,7 @@ from lorikeet_engine.model_spec import ModelSpec
 from lorikeet_engine.models.llama import LlamaModel
 from lorikeet_engine.models.weights import Weights
 from lorikeet_engine.ops.interface import Ops
+from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
 from lorikeet_engine.scheduling.plan import StepPlan, StepResult
 
 MANY_CORES = 1 << 16
@@ -41,7 +42,14 @@ class ModelRunner:
     """One model on one device; not for use by two threads at once."""
 
     def __init__(
-        self, *, config: EngineConfig, spec: ModelSpec, ops: Ops, weights: Weights, budget: MemoryBudget
+        self,
+        *,
+        config: EngineConfig,
+        spec: ModelSpec,
+        ops: Ops,
+        weights: Weights,
+        budget: MemoryBudget,
+        timeline: Timeline = NOT_PROFILED,
     ) -> None:
         self.spec = spec
         self.dtype = weights.dtype
@@ -60,6 +68,7 @@ class ModelRunner:
             n_host_slots=budget.n_host_slots,
         )
         self._ops = ops
+        self._timeline = timeline
         self._model = LlamaModel(
             spec=spec,
             ops=ops,
@@ -83,12 +92,14 @@ class ModelRunner:
         The loop has carried out the placements: their images are its own.
         """
         started = time.perf_counter()
-        self._copy_blocks(plan)
+        with self._timeline.phase("copy blocks"):
+            self._copy_blocks(plan)
         sampled: dict[str, int] = {}
         if plan.rows:
             with torch.inference_mode():
                 logits = self._compute(plan)
-                sampled = sample(logits, [row for row in plan.rows if row.samples], self._ops)
+                with self._timeline.phase("sample"):
+                    sampled = sample(logits, [row for row in plan.rows if row.samples], self._ops)
         return StepResult(plan.step_id, sampled, time.perf_counter() - started)
 
     @torch.inference_mode()
@@ -101,11 +112,14 @@ class ModelRunner:
         runs = runs_of(plan.rows, self.arena)
         logits = self._graphs.logits(plan, runs)
         if logits is None:
-            n_tokens = sum(len(row.token_ids) for row in plan.rows)
-            code = self._ops.encode_runs(runs, n_tokens) if runs else ()
-            buffer = StepBuffer(StepSize.of(plan, self.kv.block_size, len(code)))
-            buffer.fill(plan, code, block_size=self.kv.block_size, n_blocks=self.kv.n_blocks)
-            logits = self._model.forward(buffer.inputs(plan, runs), self.kv.layers)
+            with self._timeline.phase("stage"):
+                n_tokens = sum(len(row.token_ids) for row in plan.rows)
+                code = self._ops.encode_runs(runs, n_tokens) if runs else ()
+                buffer = StepBuffer(StepSize.of(plan, self.kv.block_size, len(code)))
+                buffer.fill(plan, code, block_size=self.kv.block_size, n_blocks=self.kv.n_blocks)
+                inputs = buffer.inputs(plan, runs)
+            with self._timeline.phase("forward"):
+                logits = self._model.forward(inputs, self.kv.layers)
         return logits
 
     def _copy_blocks(self, plan: StepPlan) -> None:

@@ -45,11 +45,16 @@ def gateway(model: Model = None) -> None:
     run_gateway(settings, model_dir=model_dir)
 
 
-def engine(model: Model = None) -> None:
+def engine(
+    model: Model = None,
+    profile: Annotated[
+        int | None, typer.Option("--profile", metavar="N", min=1, help="Write a timeline of N steps; slower.")
+    ] = None,
+) -> None:
     """Run one engine; the gateway finds it at LORIKEET_ENGINE_ENDPOINT."""
     import os
 
-    from lorikeet_platform.cli.embedded.engine_child import ENGINE_ENVIRONMENT, write_engine_config
+    from lorikeet_platform.cli.embedded.engine_child import ENGINE_ENVIRONMENT, profiling, write_engine_config
 
     settings, model_dir = _with_endpoint(model)
     command = write_engine_config(
@@ -58,6 +63,8 @@ def engine(model: Model = None) -> None:
         endpoint=settings.engine_endpoint,
         path=settings.temporary_dir / f"engine-{settings.engine.health_port}.json",
     )
+    if profile is not None:
+        command += profiling(profile, settings.temporary_dir)
     os.execve(command[0], command, {**os.environ, **ENGINE_ENVIRONMENT})
 
 

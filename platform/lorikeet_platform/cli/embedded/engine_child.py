@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from lorikeet_platform.settings import Settings
@@ -26,3 +27,9 @@ def write_engine_config(settings: Settings, *, model_dir: Path, endpoint: str, p
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(config, indent=1), encoding="utf-8")
     return [sys.executable, "-m", "lorikeet_engine", "--config", str(path)]
+
+
+def profiling(n_steps: int, folder: Path) -> list[str]:
+    """What to add to the engine's command so that it leaves a timeline in `folder`, named after the time."""
+    name = f"timeline-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+    return ["--profile", str(n_steps), str(folder / name)]
