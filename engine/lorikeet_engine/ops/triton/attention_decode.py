@@ -1,7 +1,8 @@
 """Attention of rows with one query token: split over the keys, then merged.
 
     attend_decode(q=[B, H, D], k_cache=, v_cache=, contexts=int64 [B], block_tables=int64 [B, W], scale=,
-                  out=[B, H, D], window=0, config=None) -> None
+                  out=[B, H, D], window=0, config=None, partials=None) -> None
+    decode_partials(n_rows=, n_heads=, width=, table_width=, block_size=, window=, config=, device=) -> Partials
     default_config(width=, group=, dtype=) -> DecodeConfig
 
 One program takes a row, a KV head with all its query heads, and one split of the row's keys (flash-decoding, Dao et
@@ -45,6 +46,17 @@ class DecodeConfig:
     max_splits: int = 32
 
 
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """Room for the splits' results: float32 [B, H, splits, D], and their log2-sum-exp2 [B, H, splits].
+
+    Never cleared: what is merged was written by the same call. All layers of a step may share it.
+    """
+
+    out: torch.Tensor
+    lse: torch.Tensor
+
+
 def default_config(*, width: int, group: int, dtype: torch.dtype) -> DecodeConfig:
     """What is used where no measured entry exists."""
     if dtype == torch.float32:
@@ -68,6 +80,26 @@ def split_capacity(max_context: int, window: int, config: DecodeConfig) -> int:
     return max(1, min(config.max_splits, -(-length // config.split_min)))
 
 
+def decode_partials(
+    *,
+    n_rows: int,
+    n_heads: int,
+    width: int,
+    table_width: int,
+    block_size: int,
+    window: int,
+    config: DecodeConfig,
+    device: torch.device,
+) -> Partials:
+    """Room for `attend_decode` over such a block table: none where no row can have two splits."""
+    splits = split_capacity(table_width * block_size, window, config)
+    shape = (n_rows, n_heads, splits if splits > 1 else 0)
+    return Partials(
+        torch.empty(*shape, width, dtype=torch.float32, device=device),
+        torch.empty(shape, dtype=torch.float32, device=device),
+    )
+
+
 def attend_decode(
     *,
     q: torch.Tensor,
@@ -79,17 +111,24 @@ def attend_decode(
     out: torch.Tensor,
     window: int = 0,
     config: DecodeConfig | None = None,
+    partials: Partials | None = None,
 ) -> None:
     """Row b's query over its first contexts[b] keys, the last `window` of them if that is not 0; context 0 gives zeros.
 
-    `out` is contiguous. `config` decides how sums are cut, so it must be the same for steps of any size.
+    `out` is contiguous, `partials` made here unless given. `config` decides how sums are cut: a row's bits depend on
+    it, so it must be the same for steps of any size.
     """
     check_pages(q, k_cache, v_cache)
     n_rows, n_heads, width = q.shape
     n_kv_heads, block = k_cache.shape[1:3]
     group = n_heads // n_kv_heads
     config = config or default_config(width=width, group=group, dtype=k_cache.dtype)
-    splits = split_capacity(block_tables.shape[1] * block, window, config)
+    table_width = block_tables.shape[1]
+    splits = split_capacity(table_width * block, window, config)
+    partials = partials or decode_partials(
+        n_rows=n_rows, n_heads=n_heads, width=width, table_width=table_width, block_size=block, window=window,
+        config=config, device=q.device,
+    )  # fmt: skip
     shape = {
         "HEADS": n_heads,
         "D": width,
@@ -97,33 +136,18 @@ def attend_decode(
         "BLOCK_N": config.block_n,
         "SPLIT_MIN": config.split_min,
         "MAX_SPLITS": config.max_splits,
-        "CAPACITY": splits,
         "WINDOW": window,
         "UPCAST": INTERPRETED,
     }
-    # The splits' results and their log2-sum-exp2. Never cleared: what is merged was written by this call.
-    cells = (n_rows, n_heads, splits if splits > 1 else 0)
-    partial_out = torch.empty(*cells, width, dtype=torch.float32, device=q.device)
-    lse = torch.empty(cells, dtype=torch.float32, device=q.device)
-    pointers = (q, k_cache, v_cache, contexts, block_tables, out, partial_out, lse)
     decode_split_kernel[(n_rows, n_kv_heads, splits)](
-        *pointers,
-        scale * LOG2_E,
-        q.stride(0),
-        block_tables.stride(0),
-        GROUP=group,
-        BLOCK_M=power_of_2(group),
-        STRIDE_BLOCK=k_cache.stride(0),
-        BLOCK=block,
-        num_warps=config.num_warps,
-        num_stages=config.num_stages,
-        **shape,
-    )
+        q, k_cache, v_cache, contexts, block_tables, out, partials.out, partials.lse,
+        scale * LOG2_E, splits, q.stride(0), block_tables.stride(0),
+        GROUP=group, BLOCK_M=power_of_2(group), STRIDE_BLOCK=k_cache.stride(0), BLOCK=block,
+        num_warps=config.num_warps, num_stages=config.num_stages, **shape,
+    )  # fmt: skip
     if splits > 1:
-        n_warps = 2 if width <= 128 else 4
-        decode_merge_kernel[(n_rows, n_heads)](
-            contexts, out, partial_out, lse, CHUNK=MERGED_AT_ONCE, num_warps=n_warps, **shape
-        )
+        merge = decode_merge_kernel[(n_rows, n_heads)]
+        merge(contexts, out, partials.out, partials.lse, splits, CHUNK=MERGED_AT_ONCE, num_warps=4, **shape)
 
 
 @triton.jit
@@ -139,7 +163,7 @@ def split_of_row(
     return start, per_split, tl.cdiv(length, per_split)
 
 
-@triton.jit(do_not_specialize=["stride_table"])
+@triton.jit(do_not_specialize=["capacity", "stride_table"])
 def decode_split_kernel(
     queries: tl.tensor,
     k_cache: tl.tensor,
@@ -150,6 +174,7 @@ def decode_split_kernel(
     partial_out: tl.tensor,
     lse: tl.tensor,
     scale: tl.tensor,
+    capacity: tl.tensor,
     stride_query: tl.tensor,
     stride_table: tl.tensor,
     HEADS: tl.constexpr,
@@ -162,7 +187,6 @@ def decode_split_kernel(
     BLOCK_N: tl.constexpr,
     SPLIT_MIN: tl.constexpr,
     MAX_SPLITS: tl.constexpr,
-    CAPACITY: tl.constexpr,
     WINDOW: tl.constexpr,
     UPCAST: tl.constexpr,
 ) -> None:
@@ -193,27 +217,27 @@ def decode_split_kernel(
     stored = inside[:, None] & (d < D)[None, :]
     result = normalised(total, acc)
     cells = row * HEADS + heads
-    if CAPACITY > 1 and n_splits > 1:
-        cells = cells * CAPACITY + split
+    if n_splits > 1:
+        cells = cells * capacity + split
         tl.store(partial_out + cells[:, None] * D + d[None, :], result, mask=stored)
         tl.store(lse + cells, top + tl.log2(total), mask=inside)
     else:
         tl.store(out + cells[:, None] * D + d[None, :], to_out(result, out.dtype.element_ty, UPCAST), mask=stored)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["capacity"])
 def decode_merge_kernel(
     contexts: tl.tensor,
     out: tl.tensor,
     partial_out: tl.tensor,
     lse: tl.tensor,
+    capacity: tl.tensor,
     HEADS: tl.constexpr,
     D: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK_N: tl.constexpr,
     SPLIT_MIN: tl.constexpr,
     MAX_SPLITS: tl.constexpr,
-    CAPACITY: tl.constexpr,
     CHUNK: tl.constexpr,
     WINDOW: tl.constexpr,
     UPCAST: tl.constexpr,
@@ -229,7 +253,7 @@ def decode_merge_kernel(
     top = float("-inf")
     for first in range(0, n_splits, CHUNK):
         splits = first + tl.arange(0, CHUNK)
-        part = tl.load(lse + cell * CAPACITY + splits, mask=splits < n_splits, other=float("-inf"))
+        part = tl.load(lse + cell * capacity + splits, mask=splits < n_splits, other=float("-inf"))
         top = tl.maximum(top, tl.max(part, 0))
     shift = tl.where(top == float("-inf"), 0.0, top)
     total = 0.0
@@ -237,9 +261,9 @@ def decode_merge_kernel(
     for first in range(0, n_splits, CHUNK):
         splits = first + tl.arange(0, CHUNK)
         live = splits < n_splits
-        part = tl.load(lse + cell * CAPACITY + splits, mask=live, other=float("-inf"))
+        part = tl.load(lse + cell * capacity + splits, mask=live, other=float("-inf"))
         weights = tl.exp2(part - shift)
-        address = partial_out + (cell * CAPACITY + splits)[:, None] * D + d[None, :]
+        address = partial_out + (cell * capacity + splits)[:, None] * D + d[None, :]
         values = tl.load(address, mask=live[:, None] & (d < D)[None, :], other=0.0)
         total += tl.sum(weights, 0)
         acc += tl.sum(values * weights[:, None], 0)
