@@ -8,7 +8,8 @@
 One program takes a row, a KV head with all its query heads, and one split of the row's keys (flash-decoding, Dao et
 al. 2023); a second kernel merges the splits by their log-sum-exp. How a row is split depends on its own length and
 nothing else, so that a row's result is the same bits whatever runs beside it. The grid is as large as the block table
-allows; a recorded step replays with other contexts.
+allows; a recorded step replays with other contexts. A step's integers are slices of one buffer and lie where they lie:
+kernels are not compiled anew for their alignment.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def split_of_row(
     return start, per_split, tl.cdiv(length, per_split)
 
 
-@triton.jit(do_not_specialize=["capacity", "stride_table"])
+@triton.jit(do_not_specialize=["capacity", "stride_table"], do_not_specialize_on_alignment=["contexts", "block_tables"])
 def decode_split_kernel(
     queries: tl.tensor,
     k_cache: tl.tensor,
@@ -225,7 +226,7 @@ def decode_split_kernel(
         tl.store(out + cells[:, None] * D + d[None, :], to_out(result, out.dtype.element_ty, UPCAST), mask=stored)
 
 
-@triton.jit(do_not_specialize=["capacity"])
+@triton.jit(do_not_specialize=["capacity"], do_not_specialize_on_alignment=["contexts"])
 def decode_merge_kernel(
     contexts: tl.tensor,
     out: tl.tensor,

@@ -119,7 +119,7 @@ def attend_prefill(
     )
 
 
-@triton.jit(do_not_specialize=["stride_table"])
+@triton.jit(do_not_specialize=["stride_table"], do_not_specialize_on_alignment=["block_tables", "tiles"])
 def prefill_kernel(
     queries: tl.tensor,
     k_cache: tl.tensor,

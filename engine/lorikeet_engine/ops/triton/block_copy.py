@@ -56,7 +56,7 @@ def _launch(pointers: torch.Tensor, blocks: torch.Tensor, slab: torch.Tensor, *,
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["blocks"])
 def block_copy_kernel(
     pointers: tl.tensor,
     blocks: tl.tensor,

@@ -94,7 +94,7 @@ def store_head(target: tl.tensor, left: tl.tensor, right: tl.tensor, mask: tl.te
     tl.store(target + HALF, right, mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["positions", "slot_blocks", "slot_offsets"])
 def rotary_write_kv_kernel(
     q: tl.tensor,
     k: tl.tensor,

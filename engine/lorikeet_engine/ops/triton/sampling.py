@@ -70,7 +70,7 @@ def greedy(*, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return tokens, finite
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["rows"])
 def gather_rows_kernel(
     table: tl.tensor,
     rows: tl.tensor,
