@@ -2,9 +2,7 @@
 //
 // A row's context is cut into spans of a fixed number of tokens, whoever else is in the batch, and the spans' partial
 // results are put together in order: what a row gets does not depend on its companions, down to the last bit.
-#include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "team.h"
 #include "vec.h"
@@ -13,7 +11,9 @@ namespace lorikeet {
 namespace {
 
 constexpr int64_t SPAN = 128, MAX_GROUP = 8;
+constexpr int GROUPS = SPAN / LANES;  // of tokens
 constexpr float NOTHING = -INFINITY;
+constexpr vi INDEX = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 template <typename T>
 struct Pages {
@@ -21,123 +21,199 @@ struct Pages {
     const int64_t *tables, *contexts;
     int64_t table_stride, n_heads, n_kv_heads, width, block, window;
     double scale;
+
+    // Elements from a cache's start to a token of a row, for KV head 0; the next head lies `block * width` further.
+    int64_t address(int64_t row, int64_t t) const {
+        return (tables[row * table_stride + t / block] * n_kv_heads * block + t % block) * width;
+    }
 };
 
-// Partial results of one query head over one span: largest score, sum of exp(score - largest), and that times V.
-struct Partial {
-    float *top, *total, *acc;
-};
-
-template <typename T>
-inline void prefetch(const T* row, int64_t width) {
-    for (int64_t d = 0; d < width; d += 64 / int64_t(sizeof(T))) __builtin_prefetch(row + d);
-}
-
-// W is the width where it is known when compiling, so that a whole chunk's dot products stay in registers; else 0.
-// `ahead`: how far away the next page lies. Pages lie anywhere, so the hardware does not see the next one coming; it is
-// fetched row by row beside the work on this one, 0 for not at all.
-template <typename T, int W>
-vf scores_of(const T* k, const T* q, int64_t width, int64_t n, float scale, int64_t ahead) {
-    const int64_t d = W ? W : width;
-    vf part[LANES];
-    if (n == LANES) {
-#pragma GCC unroll 16
-        for (int i = 0; i < LANES; ++i) {
-            if (ahead) prefetch(k + i * d + ahead, d);
-            part[i] = dot(k + i * d, q, d);
-        }
-    } else {
-        for (int i = 0; i < LANES; ++i) part[i] = i < n ? dot(k + i * d, q, d) : vf{};
-    }
-    return sums(part) * scale;
-}
-
-constexpr vi INDEX = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-
-// Scores become weights relative to the new largest score; what was summed before is brought to the same footing.
-inline vf weigh(vf scores, int64_t n, const Partial& p, int64_t width) {
-    const vi real = INDEX < int32_t(n);
-    scores = real ? scores : splat(NOTHING);
-    const float top = std::max(*p.top, largest(scores));
-    vf weights = real ? exp(scores - top) : vf{};
-    if (top > *p.top) {
-        const float factor = std::exp(*p.top - top);
-        *p.total *= factor;
-        for (int64_t d = 0; d < width; d += LANES) store(p.acc + d, factor * load(p.acc + d));
-        *p.top = top;
-    }
-    *p.total += sum(weights);
-    return weights;
-}
-
-// acc[g] += weights[g] V over D vectors of the width.
-template <typename T, int G, int D>
-void mix(const T* v, int64_t width, int64_t n, const float (*weights)[LANES], const Partial* parts, int64_t at,
-         int64_t ahead) {
-    vf acc[G][D];
-    for (int g = 0; g < G; ++g)
-        for (int d = 0; d < D; ++d) acc[g][d] = load(parts[g].acc + at + d * LANES);
-    for (int64_t i = 0; i < n; ++i) {
-        if (ahead) prefetch(v + i * width + at + ahead, D * LANES);
-        for (int d = 0; d < D; ++d) {
-            vf value = load(v + i * width + at + d * LANES);
-            for (int g = 0; g < G; ++g) acc[g][d] += weights[g][i] * value;
-        }
-    }
-    for (int g = 0; g < G; ++g)
-        for (int d = 0; d < D; ++d) store(parts[g].acc + at + d * LANES, acc[g][d]);
-}
-
-template <typename T, int G, int W>
-void attend_chunk(const T* k, const T* v, const T* q, int64_t width, int64_t n, float scale, int64_t ahead,
-                  const Partial* parts) {
-    constexpr int D = G <= 6 ? 4 : 2;  // as many as the registers hold
-    alignas(64) float weights[G][LANES];
-    for (int g = 0; g < G; ++g) {
-        vf s = scores_of<T, W>(k, q + g * width, width, n, scale, g ? 0 : ahead);
-        store(weights[g], weigh(s, n, parts[g], width));
-    }
-    int64_t d = 0;
-    for (; d + D * LANES <= width; d += D * LANES) mix<T, G, D>(v, width, n, weights, parts, d, ahead);
-    for (; d < width; d += LANES) mix<T, G, 1>(v, width, n, weights, parts, d, ahead);
-}
-
-// Some consecutive KV heads of one row over one span, page by page: their parts of a page lie side by side.
+// Some consecutive KV heads of one row over one span.
 struct Unit {
     int64_t row, kv_first, kv_end, first, end;
     int64_t part;  // index of the partial results of the row's first head in this span
 };
 
+// Tokens that lie together in memory: pages lie anywhere, so nothing but us knows which comes next.
+struct Piece {
+    int64_t at, n;
+};
+
+template <typename T>
+int64_t pieces_of(const Pages<T>& pages, const Unit& unit, Piece* pieces) {
+    int64_t count = 0, n;
+    for (int64_t t = unit.first; t < unit.end; t += n) {
+        n = std::min(pages.block - t % pages.block, unit.end - t);
+        pieces[count++] = {pages.address(unit.row, t), n};
+    }
+    return count;
+}
+
+template <typename T>
+inline void prefetch(const T* from, int64_t count) {
+    for (int64_t d = 0; d < count; d += 64 / int64_t(sizeof(T))) __builtin_prefetch(from + d, 0, 2);
+}
+
+// Scores of up to 16 tokens for one query head. W is the width where it is known when compiling, so that all dot
+// products stay in registers; else 0.
+template <typename T, int W>
+vf scores_of(const T* k, const T* q, int64_t width, int64_t n) {
+    const int64_t d = W ? W : width;
+    vf part[LANES];
+    if (n == LANES) {
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; ++i) part[i] = dot(k + i * d, q, d);
+    } else {
+        for (int i = 0; i < LANES; ++i) part[i] = i < n ? dot(k + i * d, q, d) : vf{};
+    }
+    return sums(part);
+}
+
+// What one query head makes of a span: its scores, and its weights in the values' type. Room for a group more, since
+// groups are stored whole.
+template <typename T>
+struct Weights {
+    alignas(64) float scores[SPAN + LANES];
+    alignas(64) T weights[SPAN + LANES];
+};
+
+// Scores become exp(score - largest); returns the largest and the sum.
+template <typename T>
+void weigh(Weights<T>& w, int64_t n, float scale, float& top, float& total) {
+    vf s[GROUPS], best = splat(NOTHING), sum_of = {};
+    const int64_t groups = ceil_div(n, LANES);
+    for (int64_t i = 0; i < groups; ++i) {
+        s[i] = load(w.scores + i * LANES) * scale;
+        if ((i + 1) * LANES > n) s[i] = INDEX < int32_t(n - i * LANES) ? s[i] : splat(NOTHING);
+        best = s[i] > best ? s[i] : best;
+    }
+    top = largest(best);
+    for (int64_t i = 0; i < groups; ++i) {
+        const vf weight = s[i] == NOTHING ? vf{} : exp(s[i] - top);
+        sum_of += weight;
+        store(w.weights + i * LANES, weight);
+    }
+    total = sum(sum_of);
+}
+
+// acc[g] += weights[g] V over COLUMNS vectors of the width, tokens in order.
+template <typename T, int G, int COLUMNS>
+struct Mix {
+    static constexpr int64_t TOKENS = 1;
+    vf acc[G][COLUMNS] = {};
+
+    void add(const T* first, const T*, const Weights<T>* w, int64_t t) {
+        for (int c = 0; c < COLUMNS; ++c) {
+            const vf value = load(first + c * LANES);
+            for (int g = 0; g < G; ++g) acc[g][c] += widen(w[g].weights[t]) * value;
+        }
+    }
+    void put(int g, float* target) const {
+        for (int c = 0; c < COLUMNS; ++c) store(target + c * LANES, acc[g][c]);
+    }
+};
+
+#if defined(__AVX512BF16__)
+// Two tokens at a time. Interleaving their rows works inside 128-bit lanes, so sums are kept in its order (low: the
+// first half of each lane's columns) until they are put.
+template <int G, int COLUMNS>
+struct Mix<bf16, G, COLUMNS> {
+    static constexpr int64_t TOKENS = 2;
+    static_assert(COLUMNS % 2 == 0);
+    __m512 acc[G][COLUMNS] = {};
+
+    void add(const bf16* first, const bf16* second, const Weights<bf16>* w, int64_t t) {
+        for (int c = 0; c < COLUMNS; c += 2) {
+            const __m512i a = _mm512_loadu_si512(first + c * LANES);
+            const __m512i b = second ? _mm512_loadu_si512(second + c * LANES) : _mm512_setzero_si512();
+            const __m512bh low = (__m512bh)_mm512_unpacklo_epi16(a, b), high = (__m512bh)_mm512_unpackhi_epi16(a, b);
+            for (int g = 0; g < G; ++g) {
+                int32_t pair;
+                std::memcpy(&pair, w[g].weights + t, sizeof pair);
+                const __m512bh weight = (__m512bh)_mm512_set1_epi32(pair);
+                acc[g][c] = _mm512_dpbf16_ps(acc[g][c], weight, low);
+                acc[g][c + 1] = _mm512_dpbf16_ps(acc[g][c + 1], weight, high);
+            }
+        }
+    }
+    void put(int g, float* target) const {
+        for (int c = 0; c < COLUMNS; c += 2) {
+            const vf low = (vf)acc[g][c], high = (vf)acc[g][c + 1];
+            store(target + c * LANES,
+                  __builtin_shufflevector(low, high, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23));
+            store(target + (c + 1) * LANES,
+                  __builtin_shufflevector(low, high, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31));
+        }
+    }
+};
+
+// A width of an odd number of vectors ends with one that has no pair.
+template <int G>
+struct Mix<bf16, G, 1> {
+    static constexpr int64_t TOKENS = 1;
+    vf acc[G] = {};
+    void add(const bf16* first, const bf16*, const Weights<bf16>* w, int64_t t) {
+        for (int g = 0; g < G; ++g) acc[g] += widen(w[g].weights[t]) * load(first);
+    }
+    void put(int g, float* target) const { store(target, acc[g]); }
+};
+#endif
+
+// `upcoming`: a piece of the keys that are wanted next, fetched beside the work on these values.
+template <typename T, int G, int COLUMNS>
+void mix(const T* v, int64_t width, const Piece* pieces, int64_t n_pieces, const Weights<T>* weights, float* parts,
+         int64_t part_size) {
+    using M = Mix<T, G, COLUMNS>;
+    M sum;
+    for (int64_t i = 0, t = 0; i < n_pieces; ++i) {
+        const T* row = v + pieces[i].at;
+        int64_t n = 0;
+        for (; n + M::TOKENS <= pieces[i].n; n += M::TOKENS, t += M::TOKENS, row += M::TOKENS * width)
+            sum.add(row, row + width, weights, t);
+        if (n < pieces[i].n) sum.add(row, nullptr, weights, t++);
+    }
+    for (int g = 0; g < G; ++g) sum.put(g, parts + g * part_size);
+}
+
+template <typename T, int G, int W>
+void attend_head(const T* k, const T* v, const T* q, const T* next_k, int64_t width, float scale, const Piece* pieces,
+                 int64_t n_pieces, float* parts) {
+    constexpr int COLUMNS = G <= 6 ? 4 : 2;  // as many as the registers hold
+    const int64_t part_size = width + LANES;
+    Weights<T> weights[G];
+    int64_t t = 0;
+    for (int64_t i = 0; i < n_pieces; ++i)
+        for (int64_t first = 0; first < pieces[i].n; first += LANES) {
+            const int64_t n = std::min(LANES, pieces[i].n - first), at = pieces[i].at + first * width;
+            prefetch(v + at, n * width);
+            for (int g = 0; g < G; ++g) {
+                vf s = scores_of<T, W>(k + at, q + g * width, width, n);
+                std::memcpy(weights[g].scores + t, &s, sizeof s);
+            }
+            t += n;
+        }
+    for (int64_t i = 0; next_k && i < n_pieces; ++i) prefetch(next_k + pieces[i].at, pieces[i].n * width);
+    for (int g = 0; g < G; ++g) weigh(weights[g], t, scale, parts[g * part_size], parts[g * part_size + 1]);
+    int64_t d = 0;
+    float* acc = parts + LANES;
+    for (; d + COLUMNS * LANES <= width; d += COLUMNS * LANES)
+        mix<T, G, COLUMNS>(v + d, width, pieces, n_pieces, weights, acc + d, part_size);
+    for (; d + 2 * LANES <= width; d += 2 * LANES)
+        mix<T, G, 2>(v + d, width, pieces, n_pieces, weights, acc + d, part_size);
+    if (d < width) mix<T, G, 1>(v + d, width, pieces, n_pieces, weights, acc + d, part_size);
+}
+
 // Query heads [g, g + G) of each group.
 template <typename T, int G, int W>
 void attend_span(const Pages<T>& pages, const Unit& unit, int64_t g, const T* q, float* scratch) {
-    const int64_t width = W ? W : pages.width, block = pages.block, group = pages.n_heads / pages.n_kv_heads;
-    const int64_t* table = pages.tables + unit.row * pages.table_stride;
-    auto address = [&](int64_t t) { return (table[t / block] * pages.n_kv_heads * block + t % block) * width; };
-    auto parts_of = [&](int64_t kv_head, Partial* parts) {
-        for (int i = 0; i < G; ++i) {
-            float* p = scratch + (unit.part + kv_head * group + g + i) * (width + LANES);
-            parts[i] = {p, p + 1, p + LANES};
-        }
-    };
-    Partial parts[G];
+    const int64_t width = W ? W : pages.width, group = pages.n_heads / pages.n_kv_heads, step = pages.block * width;
+    Piece pieces[SPAN];
+    const int64_t n_pieces = pieces_of(pages, unit, pieces);
     for (int64_t head = unit.kv_first; head < unit.kv_end; ++head) {
-        parts_of(head, parts);
-        for (int i = 0; i < G; ++i) {
-            *parts[i].top = NOTHING, *parts[i].total = 0.0f;
-            std::fill(parts[i].acc, parts[i].acc + width, 0.0f);
-        }
-    }
-    int64_t n;
-    for (int64_t t = unit.first; t < unit.end; t += n) {
-        n = std::min({LANES, block - t % block, unit.end - t});
-        const int64_t at = address(t), ahead = t + n < unit.end ? address(t + n) - at : 0;
-        for (int64_t head = unit.kv_first; head < unit.kv_end; ++head) {
-            parts_of(head, parts);
-            const int64_t here = at + head * block * width;
-            attend_chunk<T, G, W>(pages.k + here, pages.v + here, q + (head * group + g) * width, width, n,
-                                  float(pages.scale), ahead, parts);
-        }
+        const T *k = pages.k + head * step, *v = pages.v + head * step;
+        float* parts = scratch + (unit.part + head * group + g) * (width + LANES);
+        attend_head<T, G, W>(k, v, q + (head * group + g) * width, head + 1 < unit.kv_end ? k + step : nullptr, width,
+                             float(pages.scale), pieces, n_pieces, parts);
     }
 }
 

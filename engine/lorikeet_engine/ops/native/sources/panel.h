@@ -1,15 +1,16 @@
 // The inner product of everything that multiplies: some rows of x by a panel of columns.
 //
-// A panel is [K / STEP][columns][STEP] with STEP elements to a 32-bit word (pairs in bf16, ones in float32), so that one
-// register holds the same K-step of 16 columns and a word of x is broadcast against it. An output is summed over K in
-// order, however many rows there are.
+// A panel is [K / STEP][columns][STEP] with STEP elements of x to a 32-bit word (pairs in bf16, ones in float32), so that
+// one register holds the same K-step of 16 columns and a word of x is broadcast against it. An output is summed over K
+// in order, however many rows there are.
 #pragma once
 
 #include "vec.h"
 
 namespace lorikeet {
 
-template <typename T>
+// How a K-step of weights W is read and multiplied by x of type T.
+template <typename T, typename W = T>
 struct Step;
 
 template <>
@@ -46,17 +47,17 @@ struct Step<bf16> {
 #endif
 
 // acc[m][n] += x[m] . columns 16 n of the panel; `ahead`: bytes to fetch before they are needed.
-template <typename T, int M, int N>
-inline void multiply(const T* x, int64_t x_stride, const T* w, int64_t n_in, int64_t ahead, vf (&acc)[M][N]) {
-    constexpr int64_t STEP = Step<T>::STEP, LINE = N * LANES * STEP;
+template <typename T, typename W, int M, int N>
+inline void multiply(const T* x, int64_t x_stride, const W* w, int64_t n_in, int64_t ahead, vf (&acc)[M][N]) {
+    constexpr int64_t STEP = Step<T, W>::STEP, LINE = N * LANES * STEP;
     for (int64_t k = 0; k < n_in; k += STEP, w += LINE) {
-        decltype(Step<T>::read(w)) words[N];
+        decltype(Step<T, W>::read(w)) words[N];
         for (int n = 0; n < N; ++n) {
             if (ahead) __builtin_prefetch(reinterpret_cast<const char*>(w + n * LANES * STEP) + ahead);
-            words[n] = Step<T>::read(w + n * LANES * STEP);
+            words[n] = Step<T, W>::read(w + n * LANES * STEP);
         }
         for (int m = 0; m < M; ++m)
-            for (int n = 0; n < N; ++n) acc[m][n] = Step<T>::add(acc[m][n], x + m * x_stride + k, words[n]);
+            for (int n = 0; n < N; ++n) acc[m][n] = Step<T, W>::add(acc[m][n], x + m * x_stride + k, words[n]);
     }
 }
 
