@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from lorikeet_engine.ops.interface import Ops
-from tests.support.ops_cases import BACKENDS, DTYPES
+from tests.support.ops_cases import BACKENDS, DTYPES, dtypes_of
 
 
-@pytest.fixture(params=list(BACKENDS))
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for `ops` and `dtype` runs for every type that a backend serves."""
+    if {"ops", "dtype"} <= set(metafunc.fixturenames):
+        pairs = [
+            pytest.param(name, DTYPES[dtype], id=f"{name}-{dtype}") for name in BACKENDS for dtype in dtypes_of(name)
+        ]
+        metafunc.parametrize(("ops", "dtype"), pairs, indirect=["ops"])
+    elif "ops" in metafunc.fixturenames:
+        metafunc.parametrize("ops", list(BACKENDS), indirect=True)
+
+
+@pytest.fixture
 def ops(request: pytest.FixtureRequest) -> Ops:
     return BACKENDS[request.param]()
-
-
-@pytest.fixture(params=list(DTYPES))
-def dtype(request: pytest.FixtureRequest) -> torch.dtype:
-    return DTYPES[request.param]

@@ -9,7 +9,7 @@ from lorikeet_adapters.manifest import FLAG_SHIFT, GRAIN
 from lorikeet_engine.lora.arena import LoraArena
 from lorikeet_engine.lora.batch import runs_of
 from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams
-from tests.support.ops_cases import lora_table, random_extent
+from tests.support.lora_cases import lora_table, random_extent
 
 TABLE = lora_table(32)
 DTYPES = [torch.float32, torch.bfloat16]

@@ -15,14 +15,8 @@ from lorikeet_engine.ops.interface import LoraBatch, LoraRun, SiteShape
 from lorikeet_engine.ops.native import library
 from lorikeet_engine.ops.native.ops import NativeCpuOps
 from tests.support.attention_cases import AttentionCase, attention_data
-from tests.support.ops_cases import (
-    LORA_CASES,
-    NATIVE_LIBRARY,
-    SITES,
-    TOLERANCE,
-    lora_data,
-    relative_error,
-)
+from tests.support.lora_cases import LORA_CASES, SITES, LoraData, lora_data
+from tests.support.ops_cases import NATIVE_LIBRARY, TOLERANCE, relative_error
 
 PROBE = """
 import os, re, torch
@@ -57,9 +51,7 @@ def portable(tmp_path_factory: pytest.TempPathFactory) -> NativeCpuOps:
 
 def add(ops: NativeCpuOps, data: LoraData, site: SiteShape, runs: tuple[LoraRun, ...], out: torch.Tensor) -> None:
     batch = LoraBatch(runs, torch.tensor(ops.encode_runs(runs, len(data.x))))
-    ops.add_lora(
-        out=out, x=data.x, arena=data.arena.storage, batch=batch, layer=0, site=site, base_bias=None
-    )
+    ops.add_lora(out=out, x=data.x, arena=data.arena.storage, batch=batch, layer=0, site=site, base_bias=None)
 
 
 def test_the_library_shares_torchs_runtime_and_threads() -> None:
