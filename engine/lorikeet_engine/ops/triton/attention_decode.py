@@ -1,8 +1,7 @@
 """Attention of rows with one query token: split over the keys, then merged.
 
     attend_decode(q=[B, H, D], k_cache=, v_cache=, contexts=int64 [B], block_tables=int64 [B, W], scale=,
-                  out=[B, H, D], window=0, config=None, partials=None) -> None
-    decode_partials(n_rows=, n_heads=, width=, table_width=, block_size=, window=, config=, device=) -> Partials
+                  out=[B, H, D], window=0, config=None) -> None
     default_config(width=, group=, dtype=) -> DecodeConfig
 
 One program takes a row, a KV head with all its query heads, and one split of the row's keys (flash-decoding, Dao et
@@ -47,17 +46,6 @@ class DecodeConfig:
     max_splits: int = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Partials:
-    """Room for the splits' results: float32 [B, H, splits, D], and their log2-sum-exp2 [B, H, splits].
-
-    Never cleared: what is merged was written by the same call. All layers of a step may share it.
-    """
-
-    out: torch.Tensor
-    lse: torch.Tensor
-
-
 def default_config(*, width: int, group: int, dtype: torch.dtype) -> DecodeConfig:
     """What is used where no measured entry exists."""
     if dtype == torch.float32:
@@ -81,26 +69,6 @@ def split_capacity(max_context: int, window: int, config: DecodeConfig) -> int:
     return max(1, min(config.max_splits, -(-length // config.split_min)))
 
 
-def decode_partials(
-    *,
-    n_rows: int,
-    n_heads: int,
-    width: int,
-    table_width: int,
-    block_size: int,
-    window: int,
-    config: DecodeConfig,
-    device: torch.device,
-) -> Partials:
-    """Room for `attend_decode` over such a block table: none where no row can have two splits."""
-    splits = split_capacity(table_width * block_size, window, config)
-    shape = (n_rows, n_heads, splits if splits > 1 else 0)
-    return Partials(
-        torch.empty(*shape, width, dtype=torch.float32, device=device),
-        torch.empty(shape, dtype=torch.float32, device=device),
-    )
-
-
 def attend_decode(
     *,
     q: torch.Tensor,
@@ -112,24 +80,22 @@ def attend_decode(
     out: torch.Tensor,
     window: int = 0,
     config: DecodeConfig | None = None,
-    partials: Partials | None = None,
 ) -> None:
     """Row b's query over its first contexts[b] keys, the last `window` of them if that is not 0; context 0 gives zeros.
 
-    `out` is contiguous, `partials` made here unless given. `config` decides how sums are cut: a row's bits depend on
-    it, so it must be the same for steps of any size.
+    `out` is contiguous. `config` decides how sums are cut: a row's bits depend on it, so it must be the same for steps
+    of any size.
     """
     check_pages(q, k_cache, v_cache)
     n_rows, n_heads, width = q.shape
     n_kv_heads, block = k_cache.shape[1:3]
     group = n_heads // n_kv_heads
     config = config or default_config(width=width, group=group, dtype=k_cache.dtype)
-    table_width = block_tables.shape[1]
-    splits = split_capacity(table_width * block, window, config)
-    partials = partials or decode_partials(
-        n_rows=n_rows, n_heads=n_heads, width=width, table_width=table_width, block_size=block, window=window,
-        config=config, device=q.device,
-    )  # fmt: skip
+    splits = split_capacity(block_tables.shape[1] * block, window, config)
+    # The splits' results and their log2-sum-exp2. Never cleared: what is merged was written by the same call.
+    cells = (n_rows, n_heads, splits if splits > 1 else 0)
+    partial_out = torch.empty(*cells, width, dtype=torch.float32, device=q.device)
+    lse = torch.empty(cells, dtype=torch.float32, device=q.device)
     shape = {
         "HEADS": n_heads,
         "D": width,
@@ -141,14 +107,14 @@ def attend_decode(
         "UPCAST": INTERPRETED,
     }
     decode_split_kernel[(n_rows, n_kv_heads, splits)](
-        q, k_cache, v_cache, contexts, block_tables, out, partials.out, partials.lse,
+        q, k_cache, v_cache, contexts, block_tables, out, partial_out, lse,
         scale * LOG2_E, splits, q.stride(0), block_tables.stride(0),
         GROUP=group, BLOCK_M=power_of_2(group), STRIDE_BLOCK=k_cache.stride(0), BLOCK=block,
         num_warps=config.num_warps, num_stages=config.num_stages, **shape,
     )  # fmt: skip
     if splits > 1:
         merge = decode_merge_kernel[(n_rows, n_heads)]
-        merge(contexts, out, partials.out, partials.lse, splits, CHUNK=MERGED_AT_ONCE, num_warps=4, **shape)
+        merge(contexts, out, partial_out, lse, splits, CHUNK=MERGED_AT_ONCE, num_warps=4, **shape)
 
 
 @triton.jit

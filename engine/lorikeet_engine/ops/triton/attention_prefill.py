@@ -4,7 +4,7 @@
                    out=[T, H, D], config=None) -> None
     prefill_tiles(query_starts=, context_lens=, rows=range, queries_per_tile=) -> list of 4-tuples for `tiles`
     PrefillConfig(...).queries_per_tile(group)
-    default_config(width=, group=, dtype=, window=0) -> PrefillConfig
+    default_config(width=, dtype=, window=0) -> PrefillConfig
 
 One program takes a tile of queries with all heads of one KV head, packed as rows (query, head), so that a tile of keys
 is read once for the whole group. Tiles of keys that every query sees run without the causal mask, those that none sees
@@ -52,9 +52,8 @@ class PrefillConfig:
         return max(self.block_m, power_of_2(group))
 
 
-def default_config(*, width: int, group: int, dtype: torch.dtype, window: int = 0) -> PrefillConfig:
+def default_config(*, width: int, dtype: torch.dtype, window: int = 0) -> PrefillConfig:
     """What is used where no measured entry exists; as large as the compiler manages without spilling registers."""
-    del group  # any number of heads is packed into block_m rows
     if dtype == torch.float32:
         wide = power_of_2(width) > 128
         return PrefillConfig(block_m=16 if wide else 32, block_n=16, num_warps=8 if wide else 4, num_stages=2)
@@ -93,7 +92,7 @@ def attend_prefill(
     _, n_heads, width = q.shape
     n_kv_heads, block = k_cache.shape[1:3]
     group = n_heads // n_kv_heads
-    config = config or default_config(width=width, group=group, dtype=k_cache.dtype, window=window)
+    config = config or default_config(width=width, dtype=k_cache.dtype, window=window)
     prefill_kernel[(tiles.shape[0], n_kv_heads)](
         q,
         k_cache,
