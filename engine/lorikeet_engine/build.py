@@ -6,14 +6,18 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from lorikeet_adapters.manifest import GRAIN
 from lorikeet_adapters.source import AdapterSource
 from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.cost import DEVICES, ModelCost, load_profile
+from lorikeet_engine.errors import UnsupportedModel
+from lorikeet_engine.execution.device import resolve_dtype, set_threads
 from lorikeet_engine.execution.memory_budget import MemoryBudget, available_memory, plan_memory
 from lorikeet_engine.execution.profiled_ops import profiled
-from lorikeet_engine.execution.runner import ModelRunner, resolve_dtype, set_threads
+from lorikeet_engine.execution.runner import ModelRunner
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.lora.loader import AdapterLoader
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
@@ -22,6 +26,7 @@ from lorikeet_engine.model_spec import ModelSpec, load_model_spec
 from lorikeet_engine.models.weights import Weights, load_weights
 from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.ops.interface import Ops
+from lorikeet_engine.ops.native.int8 import Int8CpuOps
 from lorikeet_engine.ops.native.library import load_library
 from lorikeet_engine.ops.native.ops import NativeCpuOps, covers
 from lorikeet_engine.profiling.step_timeline import StepTimeline
@@ -55,6 +60,7 @@ class LoadedModel:
     Attributes:
         available_bytes: memory that there was before it was loaded.
         digest: see `digest_of_model`.
+        quantization: as in `EngineConfig`.
     """
 
     spec: ModelSpec
@@ -62,24 +68,36 @@ class LoadedModel:
     weights: Weights
     available_bytes: int
     digest: str
+    quantization: str
 
 
-def load_model(model_dir: Path, dtype_name: str) -> LoadedModel:
+def load_model(model_dir: Path, dtype_name: str, quantization: str = "none") -> LoadedModel:
     """Read a model's configuration and weights.
 
     Raises:
-        UnsupportedModel: the model, or the dtype on this device, is not covered.
+        UnsupportedModel: the model, or the dtype or quantization on this device, is not covered.
     """
     spec, dtype = load_model_spec(model_dir), resolve_dtype(dtype_name)
-    ops = choose_ops(spec)
+    ops = choose_ops(spec, dtype, quantization)
     available_bytes = available_memory()
-    weights = load_weights(model_dir, spec, dtype=dtype, ops=ops)
-    return LoadedModel(spec, ops, weights, available_bytes, digest_of_model(model_dir))
+    packed_from = torch.float32 if quantization == "int8" else dtype
+    weights = load_weights(model_dir, spec, dtype=dtype, ops=ops, packed_from=packed_from)
+    return LoadedModel(spec, ops, weights, available_bytes, digest_of_model(model_dir), quantization)
 
 
-def choose_ops(spec: ModelSpec) -> Ops:
-    """The native ops where they can be compiled and know the model's widths, torch's otherwise."""
-    library = load_library() if covers(spec.hidden, spec.intermediate, spec.head_dim) else None
+def choose_ops(spec: ModelSpec, dtype: torch.dtype, quantization: str) -> Ops:
+    """The native ops where they can be compiled and know the model's widths, torch's otherwise.
+
+    Raises:
+        UnsupportedModel: 8-bit weights without native ops.
+    """
+    are_widths_known = covers(spec.hidden, spec.intermediate, spec.head_dim)
+    library = load_library() if are_widths_known else None
+    if quantization == "int8":
+        if library is None:
+            lacking = "a C++ compiler on this machine" if are_widths_known else "widths that are multiples of 16"
+            raise UnsupportedModel(f"quantization int8: its kernels need {lacking}")
+        return Int8CpuOps(library, dtype)
     return NativeCpuOps(library) if library else CpuOps()
 
 
@@ -92,7 +110,9 @@ def build_engine(
         UnsupportedModel: the model is not covered, or the memory does not suffice.
     """
     set_threads(config.threads)
-    model = model or load_model(config.model_dir, config.dtype)
+    model = model or load_model(config.model_dir, config.dtype, config.quantization)
+    if model.quantization != config.quantization:
+        raise ValueError(f"quantization: {config.quantization!r}, but the model was loaded with {model.quantization!r}")
     spec, weights, dtype = model.spec, model.weights, model.weights.dtype
     budget = plan_memory(
         config, spec, itemsize=dtype.itemsize, weights_bytes=weights.nbytes, available_bytes=model.available_bytes
@@ -118,13 +138,13 @@ def build_engine(
         n_prefix_blocks=kv.n_prefix_blocks,
     )
     name = str(dtype).removeprefix("torch.")
-    cost = ModelCost.of(spec, itemsize=dtype.itemsize)
+    cost = ModelCost.of(spec, itemsize=dtype.itemsize, int8_weights=model.quantization == "int8")
     limits = limits_of(
         config,
         max_model_len=budget.max_model_len,
         eos_token_ids=frozenset(spec.eos_token_ids),
         vocab=spec.vocab,
-        cache_root=(model.digest, name),
+        cache_root=(f"{model.digest} {model.quantization}", name),
     )
     profile = load_profile(DEVICES / PROFILE_OF_DEVICE[config.device])
     scheduler = Scheduler(limits, kv, residency, cost=cost, profile=profile, itemsize=dtype.itemsize)

@@ -18,6 +18,7 @@ from lorikeet_engine.model_spec import ModelSpec
 
 DEVICES = Path(__file__).parent / "simulation" / "devices"  # profiles that come with the engine
 SUGGESTED_LOAD = 0.65  # max_num_seqs suggested, as a share of the theoretical concurrency (60–70 %)
+SCALE_BYTES = 4  # of an output whose weights are integers
 SWAP_BOUNDARIES = 2  # steps that a swapped request loses, however small it is
 
 
@@ -55,18 +56,21 @@ class ModelCost:
     embedding_bytes: int = 0
 
     @classmethod
-    def of(cls, spec: ModelSpec, *, itemsize: int = 2) -> ModelCost:
-        qkv = spec.hidden * (spec.n_heads + 2 * spec.n_kv_heads) * spec.head_dim
+    def of(cls, spec: ModelSpec, *, itemsize: int = 2, int8_weights: bool = False) -> ModelCost:
+        """`itemsize` of the activations, and of the weights unless they are integers, with a scale for each output."""
+        qkv = (spec.n_heads + 2 * spec.n_kv_heads) * spec.head_dim
         out = spec.n_heads * spec.head_dim * spec.hidden
-        layer_params = spec.n_layers * (qkv + out + 3 * spec.hidden * spec.intermediate)
+        layer_params = spec.n_layers * (spec.hidden * qkv + out + 3 * spec.hidden * spec.intermediate)
+        layer_outputs = spec.n_layers * (qkv + 2 * spec.hidden + 2 * spec.intermediate)
         head_params = spec.vocab * spec.hidden
+        weight_bytes, output_bytes = (1, SCALE_BYTES) if int8_weights else (itemsize, 0)
         return cls(
             layer_params=layer_params,
             head_params=head_params,
             attention_flops_per_pair=4 * spec.n_layers * spec.n_heads * spec.head_dim,
             kv_bytes_per_token=kv_bytes_per_token(spec, itemsize=itemsize),
-            layer_bytes=layer_params * itemsize,
-            head_bytes=head_params * itemsize,
+            layer_bytes=layer_params * weight_bytes + layer_outputs * output_bytes,
+            head_bytes=head_params * weight_bytes + spec.vocab * output_bytes,
             embedding_bytes=spec.hidden * itemsize,
         )
 

@@ -63,8 +63,13 @@ class Weights:
         return self.embedding.dtype
 
 
-def load_weights(model_dir: Path, spec: ModelSpec, *, dtype: torch.dtype, ops: Ops) -> Weights:
+def load_weights(
+    model_dir: Path, spec: ModelSpec, *, dtype: torch.dtype, ops: Ops, packed_from: torch.dtype | None = None
+) -> Weights:
     """Read the checkpoint of a local Hugging Face directory, single or sharded.
+
+    `packed_from`: what the linears' weights are when `ops` packs them, `dtype` unless it makes another form of them,
+    which should come from the checkpoint's own numbers.
 
     Raises:
         UnsupportedModel: tensors are missing, unknown or of another shape, or a file is damaged; with their names.
@@ -72,7 +77,8 @@ def load_weights(model_dir: Path, spec: ModelSpec, *, dtype: torch.dtype, ops: O
     with ExitStack() as stack:
         try:
             files = [stack.enter_context(safe_open(path, framework="pt")) for path in _weight_files(model_dir)]
-            reader = _Reader({name: file for file in files for name in file.keys()}, dtype, ops)  # noqa: SIM118
+            tensors = {name: file for file in files for name in file.keys()}  # noqa: SIM118
+            reader = _Reader(tensors, dtype, packed_from or dtype, ops)
             reader.check_names(spec)
             return _read(reader, spec)
         except (SafetensorError, OSError) as error:
@@ -96,12 +102,12 @@ def _weight_files(model_dir: Path) -> list[Path]:
 def _read(reader: _Reader, spec: ModelSpec) -> Weights:
     embedding = reader.tensor("model.embed_tokens.weight", (spec.vocab, spec.hidden))
     layers = tuple(_read_layer(reader, spec, f"model.layers.{layer}.") for layer in range(spec.n_layers))
-    head = embedding.clone() if spec.tied_embeddings else reader.tensor("lm_head.weight", (spec.vocab, spec.hidden))
+    head = "model.embed_tokens.weight" if spec.tied_embeddings else "lm_head.weight"
     return Weights(
         embedding=embedding,
         layers=layers,
         final_norm=reader.tensor("model.norm.weight", (spec.hidden,)),
-        head=reader.ops.pack_linear(weight=head, bias=None),
+        head=reader.ops.pack_linear(weight=reader.weight(head, (spec.vocab, spec.hidden)), bias=None),
     )
 
 
@@ -131,9 +137,10 @@ def _read_layer(reader: _Reader, spec: ModelSpec, prefix: str) -> LayerWeights:
 class _Reader:
     """Tensors by name, converted and fused."""
 
-    def __init__(self, files: dict[str, Any], dtype: torch.dtype, ops: Ops) -> None:
+    def __init__(self, files: dict[str, Any], dtype: torch.dtype, packed_from: torch.dtype, ops: Ops) -> None:
         self._files = files
         self._dtype = dtype
+        self._packed_from = packed_from
         self.ops = ops
 
     def check_names(self, spec: ModelSpec) -> None:
@@ -146,18 +153,25 @@ class _Reader:
                 raise UnsupportedModel(f"weights {what} {spec.architecture}: {listed}{more}")
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        return self._read(name, shape).to(self._dtype)
+
+    def weight(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """A linear's, to be packed."""
+        return self._read(name, shape).to(self._packed_from)
+
+    def _read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         tensor: torch.Tensor = self._files[name].get_tensor(name)
         if tuple(tensor.shape) != shape:
             raise UnsupportedModel(f"{name} has shape {list(tensor.shape)}, config.json says {list(shape)}")
         if not tensor.is_floating_point():
             raise UnsupportedModel(f"{name} is {tensor.dtype}: quantised weights are not served")
-        return tensor.to(self._dtype)
+        return tensor
 
     def linear(self, prefix: str, widths: dict[str, int], *, in_features: int, bias: bool) -> PackedLinear:
         """The named linears fused along their outputs."""
         total = sum(widths.values())
-        weight = torch.empty(total, in_features, dtype=self._dtype)
-        self._fill(weight, widths, lambda name, width: self.tensor(f"{prefix}{name}.weight", (width, in_features)))
+        weight = torch.empty(total, in_features, dtype=self._packed_from)
+        self._fill(weight, widths, lambda name, width: self.weight(f"{prefix}{name}.weight", (width, in_features)))
         if not bias:
             return self.ops.pack_linear(weight=weight, bias=None)
         vector = torch.empty(total, dtype=self._dtype)

@@ -50,18 +50,19 @@ class NativeCpuOps:
     def pack_linear(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
         out_features, in_features = weight.shape
         _check(weight.dtype, in_features)
-        missing = -out_features % LANES
-        if missing:  # only a vocabulary is not whole
-            weight = torch.nn.functional.pad(weight, (0, 0, 0, missing))
-            bias = None if bias is None else torch.nn.functional.pad(bias, (0, missing))
-        return PackedLinear(_panels(weight), bias, in_features, out_features)
+        weight, bias = whole(weight), None if bias is None else whole(bias)
+        return PackedLinear(panels(weight, WORD_BYTES // weight.element_size()), bias, in_features, out_features)
 
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
+        return self._multiply(self._functions[x.dtype]["linear"], x, linear)
+
+    def _multiply(self, function: int, x: torch.Tensor, linear: PackedLinear, *more: int) -> torch.Tensor:
+        """x by a packed weight; `more`: words of the function's own behind those that every linear has."""
         x = self._rows(x)
         padded = linear.out_features + -linear.out_features % LANES
         out = self._empty((x.shape[0], padded), x.dtype)
         self._emit(
-            self._functions[x.dtype]["linear"],
+            function,
             out.data_ptr(),
             padded,
             x.data_ptr(),
@@ -71,6 +72,7 @@ class NativeCpuOps:
             x.shape[0],
             linear.in_features,
             padded,
+            *more,
         )
         return out if padded == linear.out_features else out[:, : linear.out_features]
 
@@ -292,10 +294,15 @@ def _check(dtype: torch.dtype, width: int) -> None:
         raise ValueError(f"the native ops do not know rows of {width} {dtype}")
 
 
-def _panels(weight: torch.Tensor) -> torch.Tensor:
+def whole(outputs: torch.Tensor) -> torch.Tensor:
+    """A tensor [out, ...] with zeros behind it, up to whole vectors of outputs; only a vocabulary needs them."""
+    missing = -outputs.shape[0] % LANES
+    return torch.cat([outputs, outputs.new_zeros(missing, *outputs.shape[1:])]) if missing else outputs
+
+
+def panels(weight: torch.Tensor, step: int) -> torch.Tensor:
     """[out, in] as panels of `PANEL` columns, the last one narrower: [in / step][columns][step] each, flat."""
     out_features, in_features = weight.shape
-    step = WORD_BYTES // weight.element_size()
     whole = out_features // PANEL * PANEL
     packed = torch.empty(weight.numel(), dtype=weight.dtype)
     for first, count, width in ((0, whole // PANEL, PANEL), (whole, 1, out_features - whole)):
