@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 
 from lorikeet_engine.config import EngineConfig
+from lorikeet_engine.execution.device import resolve_dtype
 from lorikeet_engine.execution.memory_budget import plan_memory
 from lorikeet_engine.execution.profiled_ops import profiled
-from lorikeet_engine.execution.runner import ModelRunner, resolve_dtype
+from lorikeet_engine.execution.runner import ModelRunner
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.model_spec import load_model_spec
 from lorikeet_engine.models.weights import load_weights

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import torch
 
 from lorikeet_engine.errors import UnsupportedModel
+from lorikeet_engine.execution.cgroup import cpu_quota
+
+MANY_CORES = 1 << 16
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
@@ -64,3 +68,11 @@ def gpu_memory() -> GpuMemory:
     """Of the current device, as the driver tells it."""
     free, total = torch.cuda.mem_get_info()
     return GpuMemory(total, free)
+
+
+def set_threads(n_threads: int) -> int:
+    """Size torch's pool; 0 leaves one core to the rest of the machine, since a busy core stalls every barrier."""
+    cores = min(len(os.sched_getaffinity(0)), int(cpu_quota() or MANY_CORES))
+    chosen = n_threads or max(1, cores - 1)
+    torch.set_num_threads(chosen)
+    return chosen

@@ -3,6 +3,8 @@
 A decode step of so many rows is the same kernels over the same tensors every time; only the numbers in its buffer
 change. There are two families: a step without adapters does not run their kernels at all. What a step may not be
 replayed for (prompts, more rows than were asked for, a backend that cannot record) is left to the caller.
+
+`prepare` sends a step's numbers, its answer computes it: the first belongs to the host, the second to the device.
 """
 
 from __future__ import annotations
@@ -10,20 +12,39 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-from lorikeet_engine.execution.staging import StepBuffer, StepSize
+from lorikeet_engine.execution.staging import IN_PLACE, StepBuffer, StepSize, WordFeed
 from lorikeet_engine.models.inputs import StepInputs
 from lorikeet_engine.ops.interface import LoraRun, Ops, Recording
 from lorikeet_engine.scheduling.plan import StepPlan
 
+NOTHING = StepPlan(0, ())
+
 
 @dataclass(frozen=True, slots=True)
+class PreparedStep:
+    """A step whose numbers are on their way.
+
+    Attributes:
+        compute: computes it and returns logits, which are overwritten by the next step.
+        logit_rows: which of their rows belong to the plan's rows that sample, in the plan's order.
+    """
+
+    compute: Callable[[], torch.Tensor]
+    logit_rows: Sequence[int]
+
+
+@dataclass(slots=True)
 class Graph:
+    """`recording` and `logits` are there once it was computed."""
+
     buffer: StepBuffer
-    logits: torch.Tensor
-    recording: Recording
+    inputs: StepInputs
+    logits: torch.Tensor | None = None
+    recording: Recording | None = None
 
 
 class DecodeGraphs:
@@ -43,6 +64,7 @@ class DecodeGraphs:
         table_width: int,
         block_size: int,
         n_blocks: int,
+        feed: WordFeed = IN_PLACE,
     ) -> None:
         self._ops = ops
         self._forward = forward
@@ -50,39 +72,47 @@ class DecodeGraphs:
         self._table_width = table_width
         self._block_size = block_size
         self._n_blocks = n_blocks
+        self._feed = feed
         self._graphs: dict[tuple[int, bool], Graph] = {}
         self._records = True
 
-    def logits(self, plan: StepPlan, runs: tuple[LoraRun, ...]) -> torch.Tensor | None:
-        """Logits [S, vocab] of the rows that sample, until the next step; None = compute it otherwise."""
+    def prepare(self, plan: StepPlan, runs: tuple[LoraRun, ...]) -> PreparedStep | None:
+        """The step, ready to be computed; None = compute it otherwise."""
         index = bisect_left(self._sizes, len(plan.rows))
         if not self._records or index == len(self._sizes) or any(len(row.token_ids) > 1 for row in plan.rows):
             return None
         key = (self._sizes[index], bool(runs))
-        code = self._ops.encode_runs(runs, key[0]) if runs else ()
-        graph = self._graphs.get(key)
-        if graph is not None:
-            graph.buffer.fill(plan, code, block_size=self._block_size, n_blocks=self._n_blocks)
-            graph.recording.replay()
-        else:
-            graph = self._record(key, plan, runs, code)
-            if graph is None:
-                return None
-        sampled = [index for index, row in enumerate(plan.rows) if row.samples]
-        return graph.logits[: len(sampled)] if len(sampled) == len(plan.rows) else graph.logits[sampled]
+        return PreparedStep(
+            self._prepare(key, plan, runs or None), [index for index, row in enumerate(plan.rows) if row.samples]
+        )
 
-    def _record(
-        self, key: tuple[int, bool], plan: StepPlan, runs: tuple[LoraRun, ...], code: Sequence[int]
-    ) -> Graph | None:
+    def record_all(self) -> None:
+        """Record every step there is, the largest first, with rows that only pad; nothing is compiled afterwards."""
+        for n_rows in reversed(self._sizes):
+            for runs in (None, ()):
+                self._prepare((n_rows, runs is not None), NOTHING, runs)()
+
+    def _prepare(
+        self, key: tuple[int, bool], plan: StepPlan, runs: tuple[LoraRun, ...] | None
+    ) -> Callable[[], torch.Tensor]:
         n_rows, has_adapters = key
-        code_size = self._ops.lora_code_size(n_rows) if has_adapters else 0
-        buffer = StepBuffer(StepSize(n_rows, n_rows, n_rows, self._table_width, code_size))
-        buffer.fill(plan, code, block_size=self._block_size, n_blocks=self._n_blocks)
-        buffer.sample_all()
-        inputs = buffer.inputs(plan, runs)
-        recorded = self._ops.record(lambda: self._forward(inputs))
+        code = () if runs is None else self._ops.encode_runs(runs, n_rows)
+        graph = self._graphs.get(key)
+        if graph is None:
+            code_size = self._ops.lora_code_size(n_rows) if has_adapters else 0
+            size = StepSize(n_rows, n_rows, n_rows, self._table_width, code_size)
+            buffer = StepBuffer(size, self._feed, samples_all=True)
+            graph = self._graphs[key] = Graph(buffer, buffer.inputs(plan, runs))
+        graph.buffer.fill(plan, code, block_size=self._block_size, n_blocks=self._n_blocks)
+        return partial(self._compute, graph)
+
+    def _compute(self, graph: Graph) -> torch.Tensor:
+        if graph.recording is not None and graph.logits is not None:
+            graph.recording.replay()
+            return graph.logits
+        recorded = self._ops.record(lambda: self._forward(graph.inputs))
         if recorded is None:
             self._records = False
-            return None
-        graph = self._graphs[key] = Graph(buffer, *recorded)
-        return graph
+            return self._forward(graph.inputs)
+        graph.logits, graph.recording = recorded
+        return graph.logits

@@ -1,24 +1,28 @@
 """Carries out steps: copy blocks, stage, forward, sample. Decides nothing; the plan says it all.
 
-Owns the tensors of one model replica: KV pages, adapter arena, and through the model the weights.
+Owns the tensors of one model replica: KV pages, adapter arena, and through the model the weights. A step is launched
+and collected: where the device works beside the host, the host is free in between. What is handed to one of the
+device's lanes is fenced against what the others still do to the same bytes.
 """
 
 from __future__ import annotations
 
-import os
 import time
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
 
+from lorikeet_adapters.manifest import GRAIN
 from lorikeet_engine.config import EngineConfig
-from lorikeet_engine.errors import UnsupportedModel
-from lorikeet_engine.execution.cgroup import cpu_quota
-from lorikeet_engine.execution.graphs import DecodeGraphs
+from lorikeet_engine.execution.graphs import DecodeGraphs, PreparedStep
 from lorikeet_engine.execution.kv_cache import KvCache
 from lorikeet_engine.execution.memory_budget import MemoryBudget
-from lorikeet_engine.execution.sampler import sample
+from lorikeet_engine.execution.placement import ON_HOST, Placement
 from lorikeet_engine.execution.staging import StepBuffer, StepSize
+from lorikeet_engine.execution.streams.fences import SpanFences
+from lorikeet_engine.execution.streams.lanes import Lane, Mark
 from lorikeet_engine.lora.arena import LoraArena
 from lorikeet_engine.lora.batch import runs_of
 from lorikeet_engine.model_spec import ModelSpec
@@ -26,9 +30,7 @@ from lorikeet_engine.models.llama import LlamaModel
 from lorikeet_engine.models.weights import Weights
 from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
-from lorikeet_engine.scheduling.plan import StepPlan, StepResult
-
-MANY_CORES = 1 << 16
+from lorikeet_engine.scheduling.plan import PlanRow, StepPlan, StepResult
 
 
 class PackedImage(Protocol):
@@ -36,6 +38,16 @@ class PackedImage(Protocol):
 
     @property
     def extent(self) -> torch.Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedStep:
+    """A step in the device's hands until `end` is passed."""
+
+    step_id: int
+    sampling: list[PlanRow]
+    started: float
+    end: Mark
 
 
 class ModelRunner:
@@ -49,6 +61,7 @@ class ModelRunner:
         ops: Ops,
         weights: Weights,
         budget: MemoryBudget,
+        placement: Placement = ON_HOST,
         timeline: Timeline = NOT_PROFILED,
     ) -> None:
         self.spec = spec
@@ -58,7 +71,7 @@ class ModelRunner:
             table=spec.module_table(config.model_name),
             pool_bytes=config.adapter_pool_bytes,
             dtype=weights.dtype,
-            device="cpu",
+            device=placement.device,
         )
         self.kv = KvCache(
             spec,
@@ -66,9 +79,16 @@ class ModelRunner:
             block_size=config.block_size,
             dtype=weights.dtype,
             n_host_slots=budget.n_host_slots,
+            device=placement.device,
+            lanes=placement.lanes,
+            mover=placement.mover,
         )
         self._ops = ops
         self._timeline = timeline
+        self._lanes, self._feed = placement.lanes, placement.feed
+        self._loads = SpanFences(placement.lanes)  # extents on their way into the arena
+        self._choice = placement.token_choice(ops, budget.max_num_seqs)
+        self._launched: LaunchedStep | None = None
         self._model = LlamaModel(
             spec=spec,
             ops=ops,
@@ -80,47 +100,84 @@ class ModelRunner:
         self._graphs = DecodeGraphs(
             ops=ops,
             forward=lambda step: self._model.forward(step, self.kv.layers),
-            sizes=range(1, config.max_num_seqs + 1),
+            sizes=placement.recorded_rows(budget.max_num_seqs),
             table_width=-(-budget.max_model_len // config.block_size),
             block_size=config.block_size,
             n_blocks=budget.n_blocks,
+            feed=placement.feed,
         )
 
     def execute(self, plan: StepPlan) -> StepResult:
+        """Launch the step and wait for it."""
+        self.launch(plan)
+        return self.collect()
+
+    def launch(self, plan: StepPlan) -> None:
         """Copy what the plan swaps and forks, compute every row, sample a token for each that asks for one.
 
-        The loop has carried out the placements: their images are its own.
+        The loop has carried out the placements: their images are its own. A launched step is collected before the
+        next one is launched.
         """
+        assert self._launched is None
         started = time.perf_counter()
         with self._timeline.phase("copy blocks"):
             self._copy_blocks(plan)
-        sampled: dict[str, int] = {}
+        sampling = [row for row in plan.rows if row.samples]
         if plan.rows:
-            with torch.inference_mode():
-                logits = self._compute(plan)
-                with self._timeline.phase("sample"):
-                    sampled = sample(logits, [row for row in plan.rows if row.samples], self._ops)
-        return StepResult(plan.step_id, sampled, time.perf_counter() - started)
+            with self._timeline.phase("stage"):
+                step = self._prepare(plan)
+            with self._timeline.phase("forward"):
+                self._lanes.run(Lane.COMPUTE, partial(self._compute, step, sampling))
+        self._launched = LaunchedStep(plan.step_id, sampling, started, self._lanes.mark(Lane.COMPUTE))
 
-    @torch.inference_mode()
+    @property
+    def is_computing(self) -> bool:
+        """Whether the device is still at a launched step."""
+        return self._launched is not None and not self._launched.end.is_passed()
+
+    def collect(self) -> StepResult:
+        """The outcome of the launched step, once it is there."""
+        step, self._launched = self._launched, None
+        assert step is not None
+        step.end.wait()
+        with self._timeline.phase("sample"):
+            sampled = self._choice.end(step.sampling) if step.sampling else {}
+        return StepResult(step.step_id, sampled, time.perf_counter() - step.started)
+
     def logits(self, plan: StepPlan) -> torch.Tensor:
         """Compute every row; float32 logits [S, vocab] of the rows that sample, in the plan's order."""
-        return self._compute(plan).float()
+        step = self._prepare(plan)
+        found: list[torch.Tensor] = []
+        self._lanes.run(Lane.COMPUTE, lambda: found.append(_all_logits(step)))
+        self._lanes.mark(Lane.COMPUTE).wait()
+        return found[0]
 
-    def _compute(self, plan: StepPlan) -> torch.Tensor:
-        """Logits in the model's dtype; they are overwritten by the next step."""
+    def warm_up(self) -> None:
+        """Record all steps that are recorded, so that none is while requests wait."""
+        with torch.inference_mode():
+            self._graphs.record_all()
+        self._lanes.mark(Lane.COMPUTE).wait()
+
+    def _prepare(self, plan: StepPlan) -> PreparedStep:
+        """Send the step's numbers, behind whatever its rows have to wait for."""
+        for base in {row.extent for row in plan.rows if row.extent >= 0}:
+            self._loads.pass_on(Lane.COMPUTE, base, 1)
+        self.kv.before_use(block for row in plan.rows for block in row.block_table)
         runs = runs_of(plan.rows, self.arena)
-        logits = self._graphs.logits(plan, runs)
-        if logits is None:
-            with self._timeline.phase("stage"):
-                n_tokens = sum(len(row.token_ids) for row in plan.rows)
-                code = self._ops.encode_runs(runs, n_tokens) if runs else ()
-                buffer = StepBuffer(StepSize.of(plan, self.kv.block_size, len(code)))
-                buffer.fill(plan, code, block_size=self.kv.block_size, n_blocks=self.kv.n_blocks)
-                inputs = buffer.inputs(plan, runs)
-            with self._timeline.phase("forward"):
-                logits = self._model.forward(inputs, self.kv.layers)
-        return logits
+        recorded = self._graphs.prepare(plan, runs)
+        if recorded is not None:
+            return recorded
+        code = self._ops.encode_runs(runs, plan.n_tokens) if runs else ()
+        buffer = StepBuffer(StepSize.of(plan, self.kv.block_size, len(code)), self._feed)
+        buffer.fill(plan, code, block_size=self.kv.block_size, n_blocks=self.kv.n_blocks)
+        inputs = buffer.inputs(plan, runs or None)
+        return PreparedStep(partial(self._model.forward, inputs, self.kv.layers), range(buffer.size.n_sampled))
+
+    @torch.inference_mode()
+    def _compute(self, step: PreparedStep, sampling: list[PlanRow]) -> None:
+        logits = step.compute()
+        if sampling:
+            self._choice.begin(logits, step.logit_rows, sampling)
 
     def _copy_blocks(self, plan: StepPlan) -> None:
         """In the plan's order."""
@@ -132,31 +189,25 @@ class ModelRunner:
             self.kv.copy(plan.copies)
 
     def write_extent(self, base_grain: int, image: PackedImage) -> float:
-        """Put an adapter's bytes into the arena; no step may be using those grains. Returns the seconds it took."""
+        """Put an adapter's bytes into the arena, once what was handed over before has left those grains.
+
+        Steps that do not use it go on meanwhile. Returns the seconds that the host spent.
+        """
         started = time.perf_counter()
-        self.arena.write(base_grain, image.extent)
+        self._lanes.wait(Lane.LOAD, self._lanes.mark(Lane.COMPUTE))
+        self.arena.write(base_grain, image.extent, run=partial(self._lanes.run, Lane.LOAD))
+        self._loads.put(base_grain, image.extent.numel() // GRAIN, self._lanes.mark(Lane.LOAD))
         return time.perf_counter() - started
 
     def move_extent(self, source_grain: int, target_grain: int, n_grains: int) -> float:
-        """Relocate one adapter; source and target may overlap. Returns the seconds it took."""
+        """Relocate one adapter; source and target may overlap. Returns the seconds that the host spent."""
         started = time.perf_counter()
-        self.arena.move(source_grain, target_grain, n_grains)
+        for grain in (source_grain, target_grain):
+            self._loads.pass_on(Lane.COMPUTE, grain, n_grains)
+        self.arena.move(source_grain, target_grain, n_grains, run=partial(self._lanes.run, Lane.COMPUTE))
         return time.perf_counter() - started
 
 
-def resolve_dtype(name: str) -> torch.dtype:
-    """'auto' is bf16 where the CPU computes in it; elsewhere bf16 is emulated and slower than float32."""
-    if name == "auto":
-        has_bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-        name = "bfloat16" if has_bf16 else "float32"
-    if name == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        raise UnsupportedModel("dtype bfloat16: this CPU cannot multiply in it; set float32, or auto")
-    return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
-
-
-def set_threads(n_threads: int) -> int:
-    """Size torch's pool; 0 leaves one core to the rest of the machine, since a busy core stalls every barrier."""
-    cores = min(len(os.sched_getaffinity(0)), int(cpu_quota() or MANY_CORES))
-    chosen = n_threads or max(1, cores - 1)
-    torch.set_num_threads(chosen)
-    return chosen
+@torch.inference_mode()
+def _all_logits(step: PreparedStep) -> torch.Tensor:
+    return step.compute()[list(step.logit_rows)].float()

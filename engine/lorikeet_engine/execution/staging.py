@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 
 from lorikeet_engine.models.inputs import StepInputs
@@ -40,70 +42,128 @@ class StepSize:
         )
 
 
-class StepBuffer:
-    """The words of one step: filled from plans through numpy, read by kernels as the tensors of `StepInputs`."""
+class WordFeed(Protocol):
+    """How a step's words get from where the host writes them to where kernels read them.
 
-    def __init__(self, size: StepSize) -> None:
+    `in_place`: they are the same words.
+    """
+
+    in_place: bool
+
+    def words(self, n: int) -> torch.Tensor:
+        """Room for n words where kernels read."""
+        ...
+
+    def host(self, words: torch.Tensor) -> torch.Tensor:
+        """Where the host writes what those words are to be; nothing reads it until it is sent."""
+        ...
+
+    def send(self, host: torch.Tensor, words: torch.Tensor) -> None:
+        """Bring it there, behind the steps before this one."""
+        ...
+
+
+class HostFeed:
+    """Kernels read what the host has written, where it has."""
+
+    in_place = True
+
+    def words(self, n: int) -> torch.Tensor:
+        return torch.zeros(n, dtype=torch.int64)
+
+    def host(self, words: torch.Tensor) -> torch.Tensor:
+        return words
+
+    def send(self, host: torch.Tensor, words: torch.Tensor) -> None:
+        del host, words
+
+
+IN_PLACE = HostFeed()
+
+
+class _Parts(NamedTuple):
+    """The words by what they say, as numpy arrays over them."""
+
+    token_ids: np.ndarray
+    positions: np.ndarray
+    slot_blocks: np.ndarray
+    slot_offsets: np.ndarray
+    sampled: np.ndarray
+    contexts: np.ndarray
+    tables: np.ndarray
+    code: np.ndarray
+
+
+class StepBuffer:
+    """The words of one step: filled from plans through numpy, read by kernels as the tensors of `StepInputs`.
+
+    Attributes:
+        samples_all: the logits of every token are wanted, whatever the plans say.
+    """
+
+    def __init__(self, size: StepSize, feed: WordFeed = IN_PLACE, *, samples_all: bool = False) -> None:
         self.size = size
+        self.samples_all = samples_all
         n, rows = size.n_tokens, size.n_rows
-        sizes = [n, n, n, n, size.n_sampled, rows, rows * size.table_width, size.code_size]
-        self.words = torch.zeros(sum(sizes), dtype=torch.int64)
-        self._parts = torch.split(self.words, sizes)
-        tokens, positions, blocks, offsets, sampled, contexts, tables, code = (part.numpy() for part in self._parts)
-        self._token_ids, self._positions, self._slot_blocks, self._slot_offsets = tokens, positions, blocks, offsets
-        self._sampled, self._contexts, self._code = sampled, contexts, code
-        self._tables = tables.reshape(rows, size.table_width)
+        self._sizes = [n, n, n, n, size.n_sampled, rows, rows * size.table_width, size.code_size]
+        self._feed = feed
+        self.words = feed.words(sum(self._sizes))
+        self._tensors = torch.split(self.words, self._sizes)
+        self._kept = self._parts_of(self.words) if feed.in_place else None
+
+    def _parts_of(self, host: torch.Tensor) -> _Parts:
+        tokens, positions, blocks, offsets, sampled, contexts, tables, code = (
+            part.numpy() for part in torch.split(host, self._sizes)
+        )
+        tables = tables.reshape(self.size.n_rows, self.size.table_width)
+        return _Parts(tokens, positions, blocks, offsets, sampled, contexts, tables, code)
 
     def fill(self, plan: StepPlan, code: Sequence[int], *, block_size: int, n_blocks: int) -> None:
-        """Write the plan's rows in their order; what a kept buffer has beyond them becomes padding.
+        """Write the plan's rows in their order, what a kept buffer has beyond them as padding, and send it all.
 
         Raises:
             ValueError: a row's blocks do not hold its tokens, or are not the pool's.
         """
+        host = self._feed.host(self.words)
+        parts = self._kept or self._parts_of(host)
         token = sampled = 0
         for index, row in enumerate(plan.rows):
             n_tokens = len(row.token_ids)
-            end = row.start + n_tokens
-            blocks = row.block_table[: -(-end // block_size)]
-            _check(row, end, blocks, block_size, n_blocks)
-            table = self._tables[index]
-            table[: len(blocks)] = blocks
-            table[len(blocks) :] = 0
-            self._contexts[index] = end
-            if n_tokens == 1:
-                self._token_ids[token] = row.token_ids[0]
-                self._positions[token] = row.start
-                self._slot_blocks[token] = blocks[-1]
-            else:
-                self._token_ids[token : token + n_tokens] = row.token_ids
-                positions = self._positions[token : token + n_tokens]
-                positions[:] = range(row.start, end)
-                self._slot_blocks[token : token + n_tokens] = table[positions // block_size]
+            _fill_row(parts, row, index, token, block_size, n_blocks)
             token += n_tokens
-            if row.samples and sampled < self.size.n_sampled:
-                self._sampled[sampled] = token - 1
+            if row.samples and not self.samples_all:
+                parts.sampled[sampled] = token - 1
                 sampled += 1
-        self._slot_offsets[:token] = self._positions[:token] % block_size
-        self._token_ids[token:] = 0
-        self._positions[token:] = 0
-        self._slot_blocks[token:] = PADDING_SLOT
-        self._contexts[len(plan.rows) :] = 0
-        self._tables[len(plan.rows) :] = 0
-        self._code[: len(code)] = code
+        if self.samples_all:
+            parts.sampled[:] = range(self.size.n_tokens)
+        parts.slot_offsets[:token] = parts.positions[:token] % block_size
+        parts.slot_offsets[token:] = 0
+        parts.token_ids[token:] = 0
+        parts.positions[token:] = 0
+        parts.slot_blocks[token:] = PADDING_SLOT
+        parts.contexts[len(plan.rows) :] = 0
+        parts.tables[len(plan.rows) :] = 0
+        parts.code[: len(code)] = code
+        self._feed.send(host, self.words)
 
-    def sample_all(self) -> None:
-        """Want the logits of every token, whatever the plans of this buffer say."""
-        self._sampled[:] = range(self.size.n_tokens)
+    def inputs(self, plan: StepPlan, runs: tuple[LoraRun, ...] | None) -> StepInputs:
+        """The step as tensors over these words; rows beyond the plan's have one token and nothing to attend to.
 
-    def inputs(self, plan: StepPlan, runs: tuple[LoraRun, ...]) -> StepInputs:
-        """The step as tensors over these words."""
-        tokens, positions, blocks, offsets, sampled, contexts, tables, code = self._parts
+        Without `runs` no kernel for adapters runs.
+        """
+        tokens, positions, blocks, offsets, sampled, contexts, tables, code = self._tensors
         starts, context_lens = [0], []
         for row in plan.rows:
             starts.append(starts[-1] + len(row.token_ids))
             context_lens.append(row.start + len(row.token_ids))
+        n_padding = self.size.n_rows - len(plan.rows)
+        n_decode = _n_decode(plan)
+        if n_padding:
+            starts += range(starts[-1] + 1, starts[-1] + 1 + n_padding)
+            context_lens += [0] * n_padding
+            n_decode += n_padding if n_decode == len(plan.rows) else 0
         batch = AttentionBatch(
-            n_decode=_n_decode(plan),
+            n_decode=n_decode,
             query_starts=tuple(starts),
             context_lens=tuple(context_lens),
             contexts=contexts,
@@ -112,7 +172,28 @@ class StepBuffer:
             slot_blocks=blocks,
             slot_offsets=offsets,
         )
-        return StepInputs(tokens, batch, LoraBatch(runs, code) if runs else None, sampled)
+        return StepInputs(tokens, batch, None if runs is None else LoraBatch(runs, code), sampled)
+
+
+def _fill_row(parts: _Parts, row: PlanRow, index: int, token: int, block_size: int, n_blocks: int) -> None:
+    """One row, its tokens from number `token` on."""
+    n_tokens = len(row.token_ids)
+    end = row.start + n_tokens
+    blocks = row.block_table[: -(-end // block_size)]
+    _check(row, end, blocks, block_size, n_blocks)
+    table = parts.tables[index]
+    table[: len(blocks)] = blocks
+    table[len(blocks) :] = 0
+    parts.contexts[index] = end
+    if n_tokens == 1:
+        parts.token_ids[token] = row.token_ids[0]
+        parts.positions[token] = row.start
+        parts.slot_blocks[token] = blocks[-1]
+    else:
+        parts.token_ids[token : token + n_tokens] = row.token_ids
+        positions = parts.positions[token : token + n_tokens]
+        positions[:] = range(row.start, end)
+        parts.slot_blocks[token : token + n_tokens] = table[positions // block_size]
 
 
 def _n_decode(plan: StepPlan) -> int:

@@ -8,6 +8,9 @@ read per module; offsets are kept, never views, because a view is stale after a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 
 from lorikeet_adapters.manifest import BIAS, DORA, FLAG_SHIFT, GRAIN, MAX_RANK
@@ -17,6 +20,13 @@ from lorikeet_engine.ops.interface import HeadEntry, SiteShape
 
 Head = tuple[tuple[HeadEntry, ...], ...]
 VECTOR_ITEMSIZE = 4  # bytes of a float32
+SCRATCH_GRAINS = 1 << 20  # 32 MiB in 16 bits
+
+Run = Callable[[Callable[[], object]], None]
+
+
+def at_once(work: Callable[[], object]) -> None:
+    work()
 
 
 class LoraArena:
@@ -30,8 +40,11 @@ class LoraArena:
         self._heads: dict[int, Head] = {}
         self._sizes: dict[int, int] = {}
 
-    def write(self, base_grain: int, extent: torch.Tensor) -> None:
-        """Copy a packed adapter to `base_grain`; whatever was known of the grains it covers is forgotten."""
+    def write(self, base_grain: int, extent: torch.Tensor, *, run: Run = at_once) -> None:
+        """Copy a packed adapter to `base_grain`; whatever was known of the grains it covers is forgotten.
+
+        The copy itself is handed to `run`, which sees to it that it comes at the right time.
+        """
         n_grains, rest = divmod(extent.numel(), GRAIN)
         if rest or extent.dtype != self.storage.dtype:
             raise ValueError(
@@ -40,28 +53,36 @@ class LoraArena:
         self._check(base_grain, n_grains)
         head = self._read_head(extent, n_grains)
         self._forget(base_grain, n_grains)
-        self.storage[base_grain * GRAIN : (base_grain + n_grains) * GRAIN].copy_(extent)
+        run(partial(self._piece(base_grain, n_grains).copy_, extent, non_blocking=True))
         self._heads[base_grain], self._sizes[base_grain] = head, n_grains
 
-    def move(self, src: int, dst: int, n_grains: int) -> None:
-        """Move one extent; source and target may overlap.
-
-        torch refuses an overlapping copy, so it goes in pieces no longer than the gap, from the side that the
-        target leaves first.
-        """
+    def move(self, src: int, dst: int, n_grains: int, *, run: Run = at_once) -> None:
+        """Move one extent; source and target may overlap. The copies are handed to `run`."""
         if self._sizes.get(src) != n_grains:
             raise ValueError(f"no extent of {n_grains} grains at {src}")
         self._check(dst, n_grains)
         head = self._heads[src]
-        gap = abs(dst - src)
-        if gap:
-            starts = range(0, n_grains, gap)
-            for start in starts if dst < src else reversed(starts):
-                length = min(gap, n_grains - start)
-                self._piece(dst + start, length).copy_(self._piece(src + start, length))
+        if src != dst:
+            run(partial(self._move_bytes, src, dst, n_grains))
         self._forget(src, n_grains)
         self._forget(dst, n_grains)
         self._heads[dst], self._sizes[dst] = head, n_grains
+
+    def _move_bytes(self, src: int, dst: int, n_grains: int) -> None:
+        """In pieces no longer than the gap, from the side that the target leaves first: torch refuses an overlapping
+        copy. By way of a scratch tensor where the gap is so small that the pieces would be many."""
+        gap = abs(dst - src)
+        scratch = None
+        if gap < min(n_grains, SCRATCH_GRAINS):
+            gap = SCRATCH_GRAINS
+            scratch = torch.empty(min(n_grains, gap) * GRAIN, dtype=self.dtype, device=self.storage.device)
+        starts = range(0, n_grains, gap)
+        for start in starts if dst < src else reversed(starts):
+            length = min(gap, n_grains - start)
+            source, target = self._piece(src + start, length), self._piece(dst + start, length)
+            if scratch is not None:
+                source = scratch[: length * GRAIN].copy_(source)
+            target.copy_(source)
 
     def head(self, base: int) -> Head:
         """`head[layer][module]` of the extent at `base`."""

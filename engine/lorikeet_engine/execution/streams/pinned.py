@@ -40,10 +40,17 @@ def _runtime() -> Any:
 
 
 def upload(numbers: Sequence[int], device: torch.device) -> torch.Tensor:
-    """int64 numbers on the device, behind what its current stream has; does not wait for it.
+    """int64 numbers on the device, behind what its current stream has; does not wait for it."""
+    return _upload(numbers, torch.int64, device)
 
-    torch keeps the pinned memory until the copy out of it is done.
-    """
+
+def upload_floats(numbers: Sequence[float], device: torch.device) -> torch.Tensor:
+    """The same in float64."""
+    return _upload(numbers, torch.float64, device)
+
+
+def _upload(numbers: Sequence[float], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     if device.type == "cpu":
-        return torch.tensor(numbers, dtype=torch.int64)
-    return torch.tensor(numbers, dtype=torch.int64, pin_memory=True).to(device, non_blocking=True)
+        return torch.tensor(numbers, dtype=dtype)
+    # torch keeps the pinned memory until the copy out of it is done
+    return torch.tensor(numbers, dtype=dtype, pin_memory=True).to(device, non_blocking=True)

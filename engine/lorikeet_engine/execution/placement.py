@@ -1,0 +1,57 @@
+"""What a runner is put together from on one kind of device: where its tensors are and how work reaches them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from lorikeet_engine.execution.kv_cache import BlockMover, TorchMover
+from lorikeet_engine.execution.sampling.token_choice import DeviceChoice, HostChoice, TokenChoice
+from lorikeet_engine.execution.staging import IN_PLACE, WordFeed
+from lorikeet_engine.execution.streams.lanes import HostLanes, Lanes
+from lorikeet_engine.execution.streams.words import PinnedFeed
+from lorikeet_engine.ops.interface import Ops
+
+# Rows of the steps that a GPU records: a step is padded to the next one, by a third of its rows at most.
+RECORDED_ROWS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """
+    Attributes:
+        mover: made for the page tensors.
+        token_choice: made for the backend and the most rows of a step.
+        recorded_rows: of the most rows of a step, the numbers of rows that are recorded.
+    """
+
+    device: str
+    lanes: Lanes
+    feed: WordFeed
+    mover: Callable[[Sequence[torch.Tensor]], BlockMover]
+    token_choice: Callable[[Ops, int], TokenChoice]
+    recorded_rows: Callable[[int], Sequence[int]]
+
+
+def every_number(max_rows: int) -> Sequence[int]:
+    return range(1, max_rows + 1)
+
+
+def few_numbers(max_rows: int) -> Sequence[int]:
+    """Up to and including the most rows, as far as steps are recorded at all."""
+    below = [rows for rows in RECORDED_ROWS if rows < max_rows]
+    return [*below, min(max_rows, RECORDED_ROWS[-1])]
+
+
+def beside_the_host(
+    device: str, lanes: Lanes, mover: Callable[[Sequence[torch.Tensor]], BlockMover] = TorchMover
+) -> Placement:
+    """A device that works while the host goes on."""
+    choice = partial(DeviceChoice, device=device)
+    return Placement(device, lanes, PinnedFeed(lanes, device), mover, choice, few_numbers)
+
+
+ON_HOST = Placement("cpu", HostLanes(), IN_PLACE, TorchMover, HostChoice, every_number)
