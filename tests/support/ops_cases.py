@@ -12,13 +12,17 @@ from functools import partial
 import torch
 
 from lorikeet_engine.ops.cpu import CpuOps
+from lorikeet_engine.ops.cuda import CudaOps
 from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.ops.native.library import load_library
 from lorikeet_engine.ops.native.ops import NativeCpuOps
+from lorikeet_engine.ops.triton.target import INTERPRETED
 
 BACKENDS: dict[str, Callable[[], Ops]] = {"cpu": CpuOps}
 if NATIVE_LIBRARY := load_library():
     BACKENDS["native"] = partial(NativeCpuOps, NATIVE_LIBRARY)
+if INTERPRETED:
+    BACKENDS["interpreter"] = partial(CudaOps, device="cpu", max_tokens=512, max_rank=64)
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 # Norm of the error over norm of the result. In bf16 a rounding is 2^-9, in fp16 2^-12.

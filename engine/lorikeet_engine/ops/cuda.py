@@ -1,0 +1,260 @@
+"""`Ops` on a GPU: Triton kernels for what adapters, pages and rows make special, cuBLAS for the linears.
+
+Also runs on CPU tensors where Triton interprets (`TRITON_INTERPRET=1`), for tests. Results of one row of a decode step
+are the same bits whatever runs beside it, as far as the linears' are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional as F
+
+from lorikeet_engine.ops.interface import AttentionBatch, LoraBatch, LoraRun, PackedLinear, Recording, SiteShape
+from lorikeet_engine.ops.triton import activation, block_copy, kv_write, lora_tiles, norm, sampling
+from lorikeet_engine.ops.triton.attention_decode import DecodeConfig, attend_decode
+from lorikeet_engine.ops.triton.attention_decode import default_config as default_decode
+from lorikeet_engine.ops.triton.attention_prefill import PrefillConfig, attend_prefill, prefill_tiles
+from lorikeet_engine.ops.triton.attention_prefill import default_config as default_prefill
+from lorikeet_engine.ops.triton.tuning import config_for
+
+
+@dataclass(slots=True)
+class AttentionPlan:
+    """A step's rows; `tiles` is what its first layer with this window worked out for the others."""
+
+    batch: AttentionBatch
+    window: int
+    tiles: torch.Tensor | None = None
+
+
+class CudaRecording:
+    """A captured step; it reads and writes the tensors that it was captured with."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
+        self._graph = graph
+
+    def replay(self) -> None:
+        self._graph.replay()
+
+
+class PageMover:
+    """Whole KV blocks between page tensors and a slab, all tensors in one launch (`execution.kv_cache.BlockMover`)."""
+
+    def __init__(self, pages: Sequence[torch.Tensor]) -> None:
+        self._pages = tuple(pages)  # the addresses are theirs
+        self._pointers = block_copy.page_pointers(self._pages)
+
+    def gather(self, blocks: torch.Tensor, slab: torch.Tensor) -> None:
+        block_copy.gather_blocks(pointers=self._pointers, blocks=blocks, slab=slab)
+
+    def scatter(self, slab: torch.Tensor, blocks: torch.Tensor) -> None:
+        block_copy.scatter_blocks(slab=slab, blocks=blocks, pointers=self._pointers)
+
+
+class CudaOps:
+    """The serving backend where there is a GPU, on its current device and stream, for steps of up to `max_tokens`
+    tokens and adapters of up to `max_rank`."""
+
+    def __init__(self, *, device: torch.device | str, max_tokens: int, max_rank: int) -> None:
+        self._device = torch.device(device)
+        self._max_rank = max_rank
+        n_planes = lora_tiles.planes_size(max_tokens, max_rank)
+        self._planes = torch.empty(n_planes, dtype=torch.float32, device=self._device)
+        is_gpu = self._device.type != "cpu"
+        self._processors = torch.cuda.get_device_properties(self._device).multi_processor_count if is_gpu else 1
+        self._pool: Any = None  # memory that all recordings share: they never run at once
+
+    def pack_linear(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
+        out_features, in_features = weight.shape
+        on_device = weight.to(self._device).contiguous()
+        return PackedLinear(on_device, None if bias is None else bias.to(self._device), in_features, out_features)
+
+    def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
+        return F.linear(x, linear.weight, linear.bias)
+
+    def gather_rows(self, *, table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return sampling.gather_rows(table=table, rows=rows)
+
+    def rms_norm(self, *, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        return norm.rms_norm(x=x, weight=weight, eps=eps)
+
+    def add_rms_norm(
+        self, *, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return norm.add_rms_norm(x=x, residual=residual, weight=weight, eps=eps)
+
+    def silu_mul(self, *, gate_up: torch.Tensor) -> torch.Tensor:
+        return activation.silu_mul(gate_up=gate_up)
+
+    def rotary_write_kv(
+        self,
+        *,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        rotary: tuple[torch.Tensor, torch.Tensor] | None,
+        batch: AttentionBatch,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+    ) -> torch.Tensor:
+        return kv_write.rotary_write_kv(
+            q=q,
+            k=k,
+            v=v,
+            rotary=rotary,
+            positions=batch.positions,
+            slot_blocks=batch.slot_blocks,
+            slot_offsets=batch.slot_offsets,
+            k_cache=k_cache,
+            v_cache=v_cache,
+        )
+
+    def plan_attention(
+        self, *, batch: AttentionBatch, window: int, n_kv_heads: int, block_size: int, dtype: torch.dtype
+    ) -> AttentionPlan:
+        del n_kv_heads, block_size, dtype  # the pages say so themselves
+        return AttentionPlan(batch, window)
+
+    def attention(
+        self, *, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, plan: AttentionPlan, scale: float
+    ) -> torch.Tensor:
+        batch, window = plan.batch, plan.window
+        shape = PageShape(q.shape[2], q.shape[1] // k_cache.shape[1], k_cache.shape[2], k_cache.dtype)
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        if n_rows := batch.n_decode:
+            attend_decode(
+                q=q[:n_rows],
+                k_cache=k_cache,
+                v_cache=v_cache,
+                contexts=batch.contexts[:n_rows],
+                block_tables=batch.block_tables[:n_rows],
+                scale=scale,
+                out=out[:n_rows],
+                window=window,
+                config=decode_config(shape),
+            )
+        if batch.n_decode < batch.n_rows:
+            config = prefill_config(shape, window)
+            if plan.tiles is None:
+                plan.tiles = self._upload(_tiles(batch, config.queries_per_tile(shape.group)))
+            attend_prefill(
+                q=q,
+                k_cache=k_cache,
+                v_cache=v_cache,
+                block_tables=batch.block_tables,
+                tiles=plan.tiles,
+                scale=scale,
+                out=out,
+                window=window,
+                config=config,
+            )
+        return out.flatten(1)
+
+    def _upload(self, numbers: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Without waiting for the device: torch keeps pinned memory until the copy out of it is done."""
+        if self._device.type == "cpu":
+            return torch.tensor(numbers, dtype=torch.int64)
+        pinned = torch.tensor(numbers, dtype=torch.int64, pin_memory=True)
+        return pinned.to(self._device, non_blocking=True)
+
+    def lora_code_size(self, n_tokens: int) -> int:
+        return lora_tiles.code_size(n_tokens)
+
+    def encode_runs(self, runs: Sequence[LoraRun], n_tokens: int) -> Sequence[int]:
+        return lora_tiles.encode(runs, n_tokens)
+
+    def add_lora(
+        self,
+        *,
+        out: torch.Tensor,
+        x: torch.Tensor,
+        arena: torch.Tensor,
+        batch: LoraBatch,
+        layer: int,
+        site: SiteShape,
+        base_bias: torch.Tensor | None,
+    ) -> None:
+        lora_tiles.add_lora(
+            out=out,
+            x=x,
+            arena=arena,
+            code=batch.code,
+            planes=self._planes,
+            layer=layer,
+            site=site,
+            base_bias=base_bias,
+            max_rank=self._max_rank,
+            processors=self._processors,
+            config=lora_config(x.shape[0] <= lora_tiles.MAX_LOW_TOKENS, site.in_features, arena.dtype),
+        )
+
+    def greedy(self, *, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return sampling.greedy(logits=logits)
+
+    def record(self, compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Recording] | None:
+        """By a CUDA graph. The first computation, on a stream of its own, compiles what is not compiled yet and lets
+        cuBLAS take its workspace, neither of which may happen while a stream is captured."""
+        if self._device.type == "cpu":
+            return None
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            compute()
+        torch.cuda.current_stream().wait_stream(stream)
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            result = compute()
+        graph.replay()
+        return result, CudaRecording(graph)
+
+
+class PageShape(NamedTuple):
+    """What attention's launch configuration depends on: head width, query heads of a KV head, tokens of a block."""
+
+    width: int
+    group: int
+    block: int
+    dtype: torch.dtype
+
+    @property
+    def key(self) -> dict[str, int | str]:
+        dtype = str(self.dtype).removeprefix("torch.")
+        return {"D": self.width, "G": self.group, "block": self.block, "dtype": dtype}
+
+
+@lru_cache
+def decode_config(shape: PageShape) -> DecodeConfig:
+    """The same for steps of any size: it decides how a row's sums are cut, which must not depend on its companions."""
+    default = default_decode(width=shape.width, group=shape.group, dtype=shape.dtype)
+    return replace(default, **config_for("attention_decode", **shape.key))
+
+
+@lru_cache
+def prefill_config(shape: PageShape, window: int) -> PrefillConfig:
+    default = default_prefill(width=shape.width, window=window, dtype=shape.dtype)
+    return replace(default, **config_for("attention_prefill", **shape.key, windowed=int(window > 0)))
+
+
+@lru_cache
+def lora_config(is_low: bool, in_features: int, dtype: torch.dtype) -> lora_tiles.LoraConfig:
+    """By the height of a step's tiles, so that sums are cut alike in all steps of a kind."""
+    n_tokens = lora_tiles.MAX_LOW_TOKENS if is_low else lora_tiles.MAX_LOW_TOKENS + 1
+    default = lora_tiles.default_config(n_tokens=n_tokens, in_features=in_features, dtype=dtype)
+    key: dict[str, int | str] = {"rows": lora_tiles.tile_height(n_tokens), "in": in_features}
+    return replace(default, **config_for("lora", **key, dtype=str(dtype).removeprefix("torch.")))
+
+
+def _tiles(batch: AttentionBatch, queries_per_tile: int) -> list[tuple[int, int, int, int]]:
+    return prefill_tiles(
+        query_starts=batch.query_starts,
+        context_lens=batch.context_lens,
+        rows=range(batch.n_decode, batch.n_rows),
+        queries_per_tile=queries_per_tile,
+    )
