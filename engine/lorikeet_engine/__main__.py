@@ -65,7 +65,7 @@ def main() -> int:
     for line in engine.budget.table().splitlines():
         log.info(line)
     if timeline:
-        timeline.about |= {"model": config.model_name, "device": config.device, "dtype": engine.dtype}
+        timeline.about |= {"model": config.model_name, "device": engine.config.device, "dtype": engine.dtype}
     health.start()
     log.info("serving %s in %s on %s", config.model_name, engine.dtype, config.endpoint)
     server.run()
@@ -100,10 +100,10 @@ def _info(config: EngineConfig, engine: Engine) -> EngineInfo:
     return EngineInfo(
         model_name=config.model_name,
         model_digest=engine.model_digest,
-        device=config.device,
+        device=engine.config.device,
         dtype=engine.dtype,
         max_model_len=engine.budget.max_model_len,
-        block_size=config.block_size,
+        block_size=engine.config.block_size,
         vocab=engine.spec.vocab,
     )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,10 +16,18 @@ from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.cost import DEVICES, ModelCost, load_profile
 from lorikeet_engine.errors import UnsupportedModel
-from lorikeet_engine.execution.device import resolve_dtype, set_threads
-from lorikeet_engine.execution.memory_budget import MemoryBudget, available_memory, plan_memory
+from lorikeet_engine.execution.device import GpuMemory, gpu_memory, resolve_device, resolve_dtype, set_threads
+from lorikeet_engine.execution.memory_budget import (
+    GPU_MAX_SEQS,
+    GPU_SHARE,
+    MemoryBudget,
+    available_memory,
+    plan_memory,
+)
+from lorikeet_engine.execution.placement import ON_HOST, beside_the_host, few_numbers
 from lorikeet_engine.execution.profiled_ops import profiled
 from lorikeet_engine.execution.runner import ModelRunner
+from lorikeet_engine.execution.streams.lanes import CudaLanes
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.lora.loader import AdapterLoader
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
@@ -34,13 +44,20 @@ from lorikeet_engine.profiling.timeline import NOT_PROFILED
 from lorikeet_engine.scheduling.limits import limits_of
 from lorikeet_engine.scheduling.scheduler import Scheduler
 
-PROFILE_OF_DEVICE = {"cpu": "cpu2.json"}  # where the step-time model starts; it learns the rest from measured steps
+# Where the step-time model starts; it learns the rest from measured steps. Of GPUs, the first whose name fits.
+CPU_PROFILE = "cpu2.json"
+GPU_PROFILES = (("4090", "rtx4090.json"), ("", "h200.json"))
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A built engine: the loop to step, and what there is to say about it."""
+    """A built engine: the loop to step, and what there is to say about it.
 
+    Attributes:
+        config: with every automatic value decided.
+    """
+
+    config: EngineConfig
     loop: EngineLoop
     runner: ModelRunner
     loader: AdapterLoader
@@ -58,7 +75,8 @@ class LoadedModel:
     """A base model on its device. Nothing writes to it, so engines in one process may share it.
 
     Attributes:
-        available_bytes: memory that there was before it was loaded.
+        available_bytes: memory of the host that there was before it was loaded.
+        gpu: memory of the GPU that there was before it was loaded, None on a CPU.
         digest: see `digest_of_model`.
         quantization: as in `EngineConfig`.
     """
@@ -69,20 +87,79 @@ class LoadedModel:
     available_bytes: int
     digest: str
     quantization: str
+    gpu: GpuMemory | None = None
+
+    @property
+    def device(self) -> str:
+        return "cpu" if self.gpu is None else "cuda"
 
 
-def load_model(model_dir: Path, dtype_name: str, quantization: str = "none") -> LoadedModel:
-    """Read a model's configuration and weights.
+def load_model(model_dir: Path, dtype_name: str, quantization: str = "none", device: str = "cpu") -> LoadedModel:
+    """Read a model's configuration and weights; `device` is "cpu" or "cuda".
 
     Raises:
         UnsupportedModel: the model, or the dtype or quantization on this device, is not covered.
     """
-    spec, dtype = load_model_spec(model_dir), resolve_dtype(dtype_name)
-    ops = choose_ops(spec, dtype, quantization)
+    spec, dtype = load_model_spec(model_dir), resolve_dtype(dtype_name, device)
+    gpu = gpu_memory() if device == "cuda" else None
+    if gpu is None:
+        ops = choose_ops(spec, dtype, quantization)
+    else:
+        ops = gpu_backend().CudaOps(device=device, max_tokens=1, max_rank=1)
     available_bytes = available_memory()
     packed_from = torch.float32 if quantization == "int8" else dtype
-    weights = load_weights(model_dir, spec, dtype=dtype, ops=ops, packed_from=packed_from)
-    return LoadedModel(spec, ops, weights, available_bytes, digest_of_model(model_dir), quantization)
+    weights = load_weights(model_dir, spec, dtype=dtype, ops=ops, packed_from=packed_from, device=device)
+    return LoadedModel(spec, ops, weights, available_bytes, digest_of_model(model_dir), quantization, gpu)
+
+
+def decide_device(config: EngineConfig) -> EngineConfig:
+    """The settings for the device that there is.
+
+    Raises:
+        UnsupportedModel: a GPU was asked for and there is none, or its compiler is not installed.
+        ValueError: a setting is not for this device.
+    """
+    return config.on_device(resolve_device(config.device))
+
+
+def divide_memory(config: EngineConfig, model: LoadedModel) -> MemoryBudget:
+    """The memory table of an engine with these settings over this model."""
+    itemsize, nbytes = model.weights.dtype.itemsize, model.weights.nbytes
+    if model.gpu is None:
+        return plan_memory(
+            config, model.spec, itemsize=itemsize, weights_bytes=nbytes, available_bytes=model.available_bytes
+        )
+    return plan_memory(
+        config,
+        model.spec,
+        itemsize=itemsize,
+        weights_bytes=nbytes,
+        available_bytes=model.gpu.allowed(config.gpu_memory_utilization or GPU_SHARE),
+        host_bytes=model.available_bytes,
+        n_graphs=2 * len(few_numbers(config.max_num_seqs or GPU_MAX_SEQS)),
+    )
+
+
+def serving_ops(config: EngineConfig, model: LoadedModel) -> Ops:
+    """The model's ops, on a GPU with room for the steps that these settings allow."""
+    if model.gpu is None:
+        return model.ops
+    ops: Ops = gpu_backend().CudaOps(
+        device=model.device, max_tokens=config.max_num_batched_tokens, max_rank=config.max_rank
+    )
+    return ops
+
+
+def gpu_backend() -> Any:
+    """The module `ops.cuda`, imported where a GPU serves: it needs Triton, which not every system has.
+
+    Raises:
+        UnsupportedModel: this one has not.
+    """
+    try:
+        return import_module("lorikeet_engine.ops.cuda")
+    except ImportError as error:
+        raise UnsupportedModel(f"device cuda: {error}") from error
 
 
 def choose_ops(spec: ModelSpec, dtype: torch.dtype, quantization: str) -> Ops:
@@ -109,20 +186,27 @@ def build_engine(
     Raises:
         UnsupportedModel: the model is not covered, or the memory does not suffice.
     """
+    config = decide_device(config)
     set_threads(config.threads)
-    model = model or load_model(config.model_dir, config.dtype, config.quantization)
-    if model.quantization != config.quantization:
-        raise ValueError(f"quantization: {config.quantization!r}, but the model was loaded with {model.quantization!r}")
-    spec, weights, dtype = model.spec, model.weights, model.weights.dtype
-    budget = plan_memory(
-        config, spec, itemsize=dtype.itemsize, weights_bytes=weights.nbytes, available_bytes=model.available_bytes
-    )
-    ops = profiled(model.ops, weights, timeline) if timeline else model.ops
+    model = model or load_model(config.model_dir, config.dtype, config.quantization, config.device)
+    _check_same(config, model)
+    spec, weights, dtype, is_gpu = model.spec, model.weights, model.weights.dtype, model.gpu is not None
+    budget = divide_memory(config, model)
+    config = replace(config, max_num_seqs=budget.max_num_seqs)
+    ops = serving_ops(config, model)
     runner = ModelRunner(
-        config=config, spec=spec, ops=ops, weights=weights, budget=budget, timeline=timeline or NOT_PROFILED
+        config=config,
+        spec=spec,
+        ops=profiled(ops, weights, timeline) if timeline else ops,
+        weights=weights,
+        budget=budget,
+        placement=beside_the_host(config.device, CudaLanes(), gpu_backend().PageMover) if is_gpu else ON_HOST,
+        timeline=timeline or NOT_PROFILED,
     )
-    table = spec.module_table(config.model_name)
-    loader = AdapterLoader(AdapterSource(LocalBlobStore(config.store_dir)), table, dtype, config.max_rank)
+    if is_gpu and timeline is None:
+        runner.warm_up()
+    table, source = spec.module_table(config.model_name), AdapterSource(LocalBlobStore(config.store_dir))
+    loader = AdapterLoader(source, table, dtype, config.max_rank, pins_memory=is_gpu)
     kv = KvManager(
         n_blocks=budget.n_blocks,
         block_size=config.block_size,
@@ -146,7 +230,7 @@ def build_engine(
         vocab=spec.vocab,
         cache_root=(f"{model.digest} {model.quantization}", name),
     )
-    profile = load_profile(DEVICES / PROFILE_OF_DEVICE[config.device])
+    profile = load_profile(DEVICES / _profile_name(config.device))
     scheduler = Scheduler(limits, kv, residency, cost=cost, profile=profile, itemsize=dtype.itemsize)
     loop = EngineLoop(
         scheduler=scheduler,
@@ -157,7 +241,23 @@ def build_engine(
         cost=cost,
         timeline=timeline or NOT_PROFILED,
     )
-    return Engine(loop, runner, loader, spec, budget, name, model.digest)
+    return Engine(config, loop, runner, loader, spec, budget, name, model.digest)
+
+
+def _check_same(config: EngineConfig, model: LoadedModel) -> None:
+    for name, wanted, found in (
+        ("quantization", config.quantization, model.quantization),
+        ("device", config.device, model.device),
+    ):
+        if wanted != found:
+            raise ValueError(f"{name}: {wanted!r}, but the model was loaded with {found!r}")
+
+
+def _profile_name(device: str) -> str:
+    if device == "cpu":
+        return CPU_PROFILE
+    gpu = torch.cuda.get_device_name()
+    return next(file for part, file in GPU_PROFILES if part in gpu)
 
 
 def digest_of_model(model_dir: Path) -> str:

@@ -6,7 +6,7 @@ Owns two threads and the set of loads in progress. It does not know the arena: a
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -38,11 +38,21 @@ class LoadedAdapter:
 class AdapterLoader:
     """At most one load of an adapter is in progress, however often it is asked for."""
 
-    def __init__(self, source: NormalisedSource, table: ModuleTable, dtype: torch.dtype, max_rank: int) -> None:
+    def __init__(
+        self,
+        source: NormalisedSource,
+        table: ModuleTable,
+        dtype: torch.dtype,
+        max_rank: int,
+        *,
+        pins_memory: bool = False,
+    ) -> None:
+        """`pins_memory`: images lie where a GPU's copy engine can read them while the host goes on."""
         self._source = source
         self._table = table
         self._dtype = dtype
         self._max_rank = max_rank
+        self._pins_memory = pins_memory
         self._pool = ThreadPoolExecutor(N_THREADS, thread_name_prefix="adapter-load")
         self._loads: dict[AdapterKey, Future[AdapterImage]] = {}
 
@@ -64,7 +74,7 @@ class AdapterLoader:
         image = pack_image(normalised, digest=key.digest, table=self._table, dtype=self._dtype)
         if image.rank_max > self._max_rank:
             raise AdapterUnavailable(f"its rank is {image.rank_max}, allowed here: at most {self._max_rank}")
-        return image
+        return replace(image, extent=image.extent.pin_memory()) if self._pins_memory else image
 
     def _outcome(self, key: AdapterKey, load: Future[AdapterImage]) -> LoadedAdapter:
         error = load.exception()

@@ -87,7 +87,8 @@ class LlamaModel:
         self._ops = ops
         self._weights = weights
         self._block_size = block_size
-        self._rotary = rotary_table(spec, max_positions)
+        cos, sin = (table.to(weights.embedding.device) for table in rotary_table(spec, max_positions))
+        self._rotary = cos, sin
         self._layers = tuple(
             DecoderLayer(index=index, spec=spec, ops=ops, weights=layer, arena=arena)
             for index, layer in enumerate(weights.layers)

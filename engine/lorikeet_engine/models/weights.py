@@ -64,9 +64,15 @@ class Weights:
 
 
 def load_weights(
-    model_dir: Path, spec: ModelSpec, *, dtype: torch.dtype, ops: Ops, packed_from: torch.dtype | None = None
+    model_dir: Path,
+    spec: ModelSpec,
+    *,
+    dtype: torch.dtype,
+    ops: Ops,
+    packed_from: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
 ) -> Weights:
-    """Read the checkpoint of a local Hugging Face directory, single or sharded.
+    """Read the checkpoint of a local Hugging Face directory, single or sharded, onto the device.
 
     `packed_from`: what the linears' weights are when `ops` packs them, `dtype` unless it makes another form of them,
     which should come from the checkpoint's own numbers.
@@ -78,7 +84,7 @@ def load_weights(
         try:
             files = [stack.enter_context(safe_open(path, framework="pt")) for path in _weight_files(model_dir)]
             tensors = {name: file for file in files for name in file.keys()}  # noqa: SIM118
-            reader = _Reader(tensors, dtype, packed_from or dtype, ops)
+            reader = _Reader(tensors, dtype, packed_from or dtype, ops, device)
             reader.check_names(spec)
             return _read(reader, spec)
         except (SafetensorError, OSError) as error:
@@ -137,10 +143,18 @@ def _read_layer(reader: _Reader, spec: ModelSpec, prefix: str) -> LayerWeights:
 class _Reader:
     """Tensors by name, converted and fused."""
 
-    def __init__(self, files: dict[str, Any], dtype: torch.dtype, packed_from: torch.dtype, ops: Ops) -> None:
+    def __init__(
+        self,
+        files: dict[str, Any],
+        dtype: torch.dtype,
+        packed_from: torch.dtype,
+        ops: Ops,
+        device: torch.device | str,
+    ) -> None:
         self._files = files
         self._dtype = dtype
         self._packed_from = packed_from
+        self._device = device
         self.ops = ops
 
     def check_names(self, spec: ModelSpec) -> None:
@@ -153,11 +167,11 @@ class _Reader:
                 raise UnsupportedModel(f"weights {what} {spec.architecture}: {listed}{more}")
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        return self._read(name, shape).to(self._dtype)
+        return self._read(name, shape).to(device=self._device, dtype=self._dtype)
 
     def weight(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         """A linear's, to be packed."""
-        return self._read(name, shape).to(self._packed_from)
+        return self._read(name, shape).to(device=self._device, dtype=self._packed_from)
 
     def _read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         tensor: torch.Tensor = self._files[name].get_tensor(name)
@@ -170,11 +184,11 @@ class _Reader:
     def linear(self, prefix: str, widths: dict[str, int], *, in_features: int, bias: bool) -> PackedLinear:
         """The named linears fused along their outputs."""
         total = sum(widths.values())
-        weight = torch.empty(total, in_features, dtype=self._packed_from)
+        weight = torch.empty(total, in_features, dtype=self._packed_from, device=self._device)
         self._fill(weight, widths, lambda name, width: self.weight(f"{prefix}{name}.weight", (width, in_features)))
         if not bias:
             return self.ops.pack_linear(weight=weight, bias=None)
-        vector = torch.empty(total, dtype=self._dtype)
+        vector = torch.empty(total, dtype=self._dtype, device=self._device)
         self._fill(vector, widths, lambda name, width: self.tensor(f"{prefix}{name}.bias", (width,)))
         return self.ops.pack_linear(weight=weight, bias=vector)
 
