@@ -25,7 +25,7 @@ from lorikeet_engine.ops.triton.target import dot_operand, to_out
 
 GRAIN = tl.constexpr(manifest.GRAIN)
 N_MODULES = tl.constexpr(len(MODULES))
-RANK_BITS = tl.constexpr(manifest.FLAG_SHIFT)
+RANK_MASK, FLAG_SHIFT = tl.constexpr(manifest.MAX_RANK), tl.constexpr(manifest.FLAG_SHIFT)
 DORA = tl.constexpr(manifest.DORA)
 # Integers in front of the tiles, and of one tile.
 HEADER, TILE = tl.constexpr(4), tl.constexpr(4)
@@ -39,16 +39,11 @@ def _tile(code: tl.tensor, index: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _pick(index: tl.tensor, first: tl.tensor, second: tl.tensor, third: tl.tensor) -> tl.tensor:
-    return tl.where(index == 0, first, tl.where(index == 1, second, third))
-
-
-@triton.jit
 def _module(arena: tl.tensor, base: tl.tensor, layer: tl.tensor, module: tl.tensor) -> tl.tensor:
     """The block's first element, its rank and its flags, read from the extent's own head."""
     entry = (arena + base * GRAIN).to(tl.pointer_type(tl.int32)) + (layer * N_MODULES + module) * 2
     rel, word = tl.load(entry), tl.load(entry + 1)
-    return arena + (base + rel) * GRAIN, word & ((1 << RANK_BITS) - 1), word >> RANK_BITS
+    return arena + (base + rel) * GRAIN, word & RANK_MASK, word >> FLAG_SHIFT
 
 
 @triton.jit(do_not_specialize=["layer"])
@@ -77,13 +72,14 @@ def shrink_kernel(
     largest would mostly be programs that find nothing.
     """
     width = in_grains * GRAIN
-    part = tl.cdiv(tl.cdiv(width, BK), SPLIT) * BK
+    part = (width + BK * SPLIT - 1) // (BK * SPLIT) * BK
     n_items = (tl.load(code) + tl.load(code + 1)).to(tl.int32) * (N_SLICES * SPLIT)
     for item in tl.range(tl.program_id(0), n_items, tl.num_programs(0), num_stages=1, disable_licm=True):
         split = item % SPLIT
         index = item // SPLIT % N_SLICES
         base, first_row, n_rows = _tile(code, item // (SPLIT * N_SLICES))
-        block, rank, _flags = _module(arena, base, layer, _pick(index, module_0, module_1, module_2))
+        module = tl.where(index == 0, module_0, tl.where(index == 1, module_1, module_2))
+        block, rank, _flags = _module(arena, base, layer, module)
         rows = tl.arange(0, BM)
         row_mask = rows < n_rows
         x_rows = x + first_row * x_stride + rows * x_stride
@@ -95,7 +91,7 @@ def shrink_kernel(
             ranks = first_rank + tl.arange(0, BN)
             rank_mask = ranks < rank
             a_rows = block + ranks * width
-            total = tl.zeros([BM, BN], tl.float32)
+            total = tl.full([BM, BN], 0.0, tl.float32)
             for k in range(start, end, BK):
                 ks = k + tl.arange(0, BK)
                 k_mask = ks < end
@@ -156,7 +152,7 @@ def _expand_row(
 ) -> None:
     """One row by multiply-adds: a matrix product of 16 rows would hold registers for 15 that are not there."""
     before = tl.load(target + offsets, mask=mask, other=0.0)
-    total = tl.zeros(before.shape, tl.float32)
+    total = tl.full(before.shape, 0.0, tl.float32)
     for k in tl.range(0, rank, BK, num_stages=1):
         ks = k + tl.arange(0, BK)
         k_mask = ks < rank
@@ -191,7 +187,7 @@ def _expand_tile(
     target += offsets[None, :]
     both = row_mask[:, None] & mask[None, :]
     before = tl.load(target, mask=both, other=0.0)
-    total = tl.zeros(before.shape, tl.float32)
+    total = tl.full(before.shape, 0.0, tl.float32)
     for k in range(0, rank, BK):
         ks = k + tl.arange(0, BK)
         k_mask = ks < rank
@@ -206,21 +202,33 @@ def _expand_tile(
 
 @triton.jit
 def _column_tiles(width_0: tl.tensor, width_1: tl.tensor, width_2: tl.tensor, BN: tl.constexpr) -> tl.tensor:
-    """How many column tiles the slices have; none of them straddles two slices."""
-    return tl.cdiv(width_0 * GRAIN, BN) + tl.cdiv(width_1 * GRAIN, BN) + tl.cdiv(width_2 * GRAIN, BN)
+    """Column tiles up to the end of each slice; none of them straddles two slices."""
+    end_0 = (width_0 * GRAIN + BN - 1) // BN
+    end_1 = end_0 + (width_1 * GRAIN + BN - 1) // BN
+    return end_0, end_1, end_1 + (width_2 * GRAIN + BN - 1) // BN
 
 
 @triton.jit
-def _columns(
-    tile: tl.tensor, width_0: tl.tensor, width_1: tl.tensor, width_2: tl.tensor, BN: tl.constexpr
+def _place(
+    tile: tl.tensor,
+    widths: tl.tensor,
+    modules: tl.tensor,
+    ends: tl.tensor,
+    arena: tl.tensor,
+    base: tl.tensor,
+    layer: tl.tensor,
+    BN: tl.constexpr,
 ) -> tl.tensor:
-    """A column tile's slice, that slice's width and first output column, and the tile's columns within it."""
-    tiles_0, tiles_1 = tl.cdiv(width_0 * GRAIN, BN), tl.cdiv(width_1 * GRAIN, BN)
-    index = (tile >= tiles_0).to(tl.int32) + (tile >= tiles_0 + tiles_1).to(tl.int32)
-    width = _pick(index, width_0, width_1, width_2) * GRAIN
-    first = _pick(index, 0, width_0, width_0 + width_1) * GRAIN
-    within = (tile - _pick(index, 0, tiles_0, tiles_0 + tiles_1)) * BN + tl.arange(0, BN)
-    return index, width, first, within
+    """Of a column tile over all slices: its slice, that slice's width and first output column, the tile's columns
+    within it; and the adapter's block for the slice with its rank and flags."""
+    second, third = tile >= ends[0], tile >= ends[1]
+    width = tl.where(third, widths[2], tl.where(second, widths[1], widths[0])) * GRAIN
+    first = tl.where(third, widths[0] + widths[1], tl.where(second, widths[0], 0)) * GRAIN
+    start = (tile - tl.where(third, ends[1], tl.where(second, ends[0], 0))) * BN
+    module = tl.where(third, modules[2], tl.where(second, modules[1], modules[0]))
+    index = second.to(tl.int32) + third.to(tl.int32)
+    block, rank, flags = _module(arena, base, layer, module)
+    return index, width, first, start + tl.arange(0, BN), block, rank, flags
 
 
 @triton.jit(do_not_specialize=["layer"])
@@ -254,12 +262,14 @@ def expand_kernel(
     """
     n_single, n_tiles = tl.load(code).to(tl.int32), tl.load(code + 1).to(tl.int32)
     program, n_programs = tl.program_id(0), tl.num_programs(0)
-    n_columns = _column_tiles(width_0, width_1, width_2, ROW_BN)
-    n_items = n_single * n_columns
+    widths, modules = (width_0, width_1, width_2), (module_0, module_1, module_2)
+    ends = _column_tiles(width_0, width_1, width_2, ROW_BN)
+    n_items = n_single * ends[2]
     for item in tl.range(program, n_items, n_programs, num_stages=1, disable_licm=True):
-        base, row, _one = _tile(code, item // n_columns)
-        index, width, first, columns = _columns(item % n_columns, width_0, width_1, width_2, ROW_BN)
-        block, rank, flags = _module(arena, base, layer, _pick(index, module_0, module_1, module_2))
+        base, row, _one = _tile(code, item // ends[2])
+        index, width, first, columns, block, rank, flags = _place(
+            item % ends[2], widths, modules, ends, arena, base, layer, ROW_BN
+        )
         if rank > 0:
             weights = block + rank * (in_grains * GRAIN)
             vector = (weights + rank * width).to(tl.pointer_type(tl.float32))
@@ -267,12 +277,13 @@ def expand_kernel(
             plane = planes + (row * N_SLICES + index) * (SPLIT * MAX_RANK)
             single = (target, plane, weights, vector, columns, columns < width)
             _expand_row(*single, base_bias, first, rank, flags, width, SPLIT, MAX_RANK, BK, UPCAST)
-    n_columns = _column_tiles(width_0, width_1, width_2, BN)
+    ends = _column_tiles(width_0, width_1, width_2, BN)
     begin = (program + n_programs - n_items % n_programs) % n_programs  # who had an item less comes first
-    for item in tl.range(begin, n_tiles * n_columns, n_programs, num_stages=1, disable_licm=True):
-        base, first_row, n_rows = _tile(code, n_single + item // n_columns)
-        index, width, first, columns = _columns(item % n_columns, width_0, width_1, width_2, BN)
-        block, rank, flags = _module(arena, base, layer, _pick(index, module_0, module_1, module_2))
+    for item in tl.range(begin, n_tiles * ends[2], n_programs, num_stages=1, disable_licm=True):
+        base, first_row, n_rows = _tile(code, n_single + item // ends[2])
+        index, width, first, columns, block, rank, flags = _place(
+            item % ends[2], widths, modules, ends, arena, base, layer, BN
+        )
         if rank > 0:
             weights = block + rank * (in_grains * GRAIN)
             vector = (weights + rank * width).to(tl.pointer_type(tl.float32))

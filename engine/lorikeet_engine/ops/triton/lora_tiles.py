@@ -59,7 +59,7 @@ def default_config(*, n_tokens: int, in_features: int, dtype: torch.dtype) -> Lo
     low, narrow = tile_height(n_tokens) == LOW, dtype.itemsize == 2
     return LoraConfig(
         split=_split(in_features, low),
-        shrink_ranks=16 if low else 64,
+        shrink_ranks=16 if low else 32,
         shrink_inputs=(128 if low else 64) // (1 if narrow else 2),
         shrink_warps=4,
         shrink_stages=3,
