@@ -139,7 +139,8 @@ class ModelRunner:
         """The outcome of the launched step, once it is there."""
         step, self._launched = self._launched, None
         assert step is not None
-        step.end.wait()
+        with self._timeline.phase("wait for the device"):
+            step.end.wait()
         with self._timeline.phase("sample"):
             sampled = self._choice.end(step.sampling) if step.sampling else {}
         return StepResult(step.step_id, sampled, time.perf_counter() - step.started)

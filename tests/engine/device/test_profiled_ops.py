@@ -85,7 +85,7 @@ def test_every_op_of_every_layer_is_timed_inside_its_forward_pass(
             assert [event["name"] for event in inside(outer, within)] == LAYER
             assert {event["args"]["layer"] for event in inside(outer, within)} == {layer}
     phases = [event["name"] for event in events if event["cat"] == "phase"]
-    assert phases == ["copy blocks", "stage", "forward", "sample"] * N_STEPS
+    assert phases == ["copy blocks", "stage", "forward", "wait for the device", "sample"] * N_STEPS
     sample = named(events, "sample")
     assert [event["name"] for event in inside(sample, events)] == ["greedy"]
 
