@@ -14,8 +14,7 @@ from tests.support.lora_cases import (
     ALL_BUT_Q_AND_V,
     GAP,
     LORA_CASES,
-    N_LAYERS,
-    SITES,
+    PLACES,
     LoraCase,
     LoraData,
     add_lora,
@@ -32,28 +31,24 @@ def expected_sum(data: LoraData, site: str, layer: int) -> torch.Tensor:
     return add_lora(ReferenceOps(), data, site, layer, data.out.double())
 
 
-@pytest.mark.parametrize("site", list(SITES))
-@pytest.mark.parametrize("case", LORA_CASES, ids=str)
+@pytest.mark.parametrize(("case", "site"), PLACES, ids=str)
 def test_a_mixed_batch_equals_a_loop_of_plain_products(ops: Ops, dtype: torch.dtype, case: LoraCase, site: str) -> None:
     data = lora_data(case, site, dtype)
-    for layer in range(N_LAYERS):
-        found = add_lora(ops, data, site, layer, data.out.clone())
-        assert relative_error(found, expected_sum(data, site, layer)) <= TOLERANCE[dtype]
+    found = add_lora(ops, data, site, 0, data.out.clone())
+    assert relative_error(found, expected_sum(data, site, 0)) <= TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("site", list(SITES))
 @pytest.mark.parametrize("case", LORA_CASES, ids=str)
-def test_the_delta_alone_is_right(ops: Ops, dtype: torch.dtype, case: LoraCase, site: str) -> None:
-    data = lora_data(case, site, dtype)
-    expected = add_lora(ReferenceOps(), data, site, 1, torch.zeros_like(data.out, dtype=torch.float64))
-    found = add_lora(ops, data, site, 1, torch.zeros_like(data.out))
+def test_the_delta_alone_is_right(ops: Ops, dtype: torch.dtype, case: LoraCase) -> None:
+    data = lora_data(case, "qkv", dtype)
+    expected = add_lora(ReferenceOps(), data, "qkv", 1, torch.zeros_like(data.out, dtype=torch.float64))
+    found = add_lora(ops, data, "qkv", 1, torch.zeros_like(data.out))
     assert relative_error(found, expected) <= DELTA_TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("site", list(SITES))
-def test_the_base_models_tokens_are_not_touched(ops: Ops, dtype: torch.dtype, site: str) -> None:
-    data = lora_data(lora_case("base_in_the_middle"), site, dtype)
-    found = add_lora(ops, data, site, 0, data.out.clone())
+def test_the_base_models_tokens_are_not_touched(ops: Ops, dtype: torch.dtype) -> None:
+    data = lora_data(lora_case("base_in_the_middle"), "qkv", dtype)
+    found = add_lora(ops, data, "qkv", 0, data.out.clone())
     for first, end in ((3, 7), (9, 14)):
         assert torch.equal(found[first:end], data.out[first:end])
 
@@ -96,7 +91,7 @@ def test_an_adapter_in_another_ones_place_serves_nothing_of_it(ops: Ops, dtype: 
     narrow = random_extent(lora_table(case.hidden), 4, dtype, generator, skipped=ALL_BUT_Q_AND_V)
     data.arena.write(base, narrow)
     swapped = replace(data, runs=runs_at(data.arena, ((3, base), (1, data.runs[1].base))))
-    for site in SITES:
+    for site in ("qkv", "o"):
         there = lora_data(case, site, dtype)
         again = replace(swapped, x=there.x, out=there.out)
         found = add_lora(ops, again, site, 0, again.out.clone())

@@ -92,7 +92,10 @@ def compile_all(builds: Sequence[Build], triton_path: Path | None = None) -> dic
     )
     if child.returncode:
         raise RuntimeError(f"compiling ahead of time failed:\n{child.stderr[-6000:]}")
-    results = json.loads(child.stdout.splitlines()[-1])
+    report = json.loads(child.stdout.splitlines()[-1])
+    if triton_path and not report["triton"].startswith(triton_path.name.removeprefix("triton-")):
+        raise RuntimeError(f"triton {report['triton']} was imported, not the one in {triton_path}")
+    results = report["compiled"]
     return {str(build): Compiled(**result) for build, result in zip(builds, results, strict=True)}
 
 
@@ -145,7 +148,7 @@ def main() -> None:
             results.append(asdict(compile_one(build)))
         except Exception as error:
             raise RuntimeError(f"{build} with triton {triton.__version__}") from error
-    json.dump(results, sys.stdout)
+    json.dump({"triton": triton.__version__, "compiled": results}, sys.stdout)
 
 
 if __name__ == "__main__":

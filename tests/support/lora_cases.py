@@ -45,7 +45,7 @@ LORA_CASES = (
     LoraCase("one_token", ((1, 8),)),
     LoraCase("one_token_each", tuple((1, rank) for rank in (1, 2, 4, 8, 16, 64))),
     LoraCase("base_between", ((0, 4), (5, 16))),
-    LoraCase("skewed", ((127, 16), (1, 64))),
+    LoraCase("skewed", ((127, 16), (1, 64)), hidden=32),
     LoraCase("ragged", ((3, 1), (64, 2), (1, 64), (17, 4))),
     LoraCase("base_in_the_middle", ((3, 8), (4, None), (2, 16), (5, None))),
     LoraCase("base_only", ((6, None),)),
@@ -60,6 +60,14 @@ LORA_CASES = (
     LoraCase(
         "all_flags_in_one_batch", ((4, 4), (1, 8), (3, None), (3, 2), (1, 16)), flags=(DORA, BIAS, 0), biased=True
     ),
+)
+
+# Every case on the site of three slices, and on the others those that tell slices and widths apart.
+PLACES = tuple(
+    (case, site)
+    for case in LORA_CASES
+    for site in SITES
+    if site == "qkv" or case.name in ("partial_targets", "all_flags_in_one_batch")
 )
 
 
