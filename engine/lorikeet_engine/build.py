@@ -100,6 +100,8 @@ def load_model(model_dir: Path, dtype_name: str, quantization: str = "none", dev
     Raises:
         UnsupportedModel: the model, or the dtype or quantization on this device, is not covered.
     """
+    if quantization == "int8" and device != "cpu":
+        raise UnsupportedModel(f"quantization int8: computed on device cpu only, not on {device}")
     spec, dtype = load_model_spec(model_dir), resolve_dtype(dtype_name, device)
     gpu = gpu_memory() if device == "cuda" else None
     if gpu is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
@@ -21,12 +22,14 @@ from lorikeet_engine.ops.interface import Ops, PackedLinear
 from lorikeet_engine.ops.native import library
 from lorikeet_engine.ops.native.int8 import Int8CpuOps, dequantise, quantise
 from lorikeet_engine.ops.reference import ReferenceOps
+from tests.engine.equality.bench import Workbench, make_request, run
+from tests.engine.equality.prompts import BASE
 from tests.support.device import Driven, generate, open_runner, plan_of, random_ids
 from tests.support.ops_cases import NATIVE_LIBRARY, TOLERANCE, relative_error
 from tests.support.tiny_models import VOCAB, pack_adapter, save_adapter
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-QUANTIZATIONS: tuple[Literal["none"], Literal["int8"]] = ("none", "int8")
+EOS = 2
 ModelDir = Callable[[str], Path]
 
 
@@ -183,12 +186,23 @@ def config_of(directory: Path, quantization: Literal["none", "int8"]) -> EngineC
     )
 
 
-def test_an_engine_is_built_with_integer_weights_where_they_are_asked_for(model_dir: ModelDir) -> None:
-    directory = model_dir("llama")
-    plain, int8 = (build_engine(config_of(directory, quantization)) for quantization in QUANTIZATIONS)
-    assert int8.budget.weights_bytes < 0.5 * plain.budget.weights_bytes
-    for engine in (plain, int8):
-        engine.close()
+def test_an_engine_answers_with_integer_weights_where_they_are_asked_for(model_dir: ModelDir) -> None:
+    directory, prompt = model_dir("llama"), random_ids(9, vocab=VOCAB, seed=1)
+    config = config_of(directory, "int8")
+    with closing(build_engine(config)) as engine:
+        bench = Workbench(engine, {}, config)
+        answers = run(bench, [[make_request(bench, BASE, 0, prompt, 20)]], steps_between=0)
+        assert engine.budget.weights_bytes < 0.5 * engine_bytes(directory)
+    row = Driven("r", prompt, (1, 2, 3, 4))
+    expected = generate(open_runner(directory, ops=DequantisedOps()), [row], 20)["r"]
+    (answer,) = answers.values()
+    assert answer == expected[: len(answer)]
+    assert len(answer) == 20 or answer[-1] == EOS
+
+
+def engine_bytes(directory: Path) -> int:
+    with closing(build_engine(config_of(directory, "none"))) as engine:
+        return engine.budget.weights_bytes
 
 
 def test_a_model_that_was_loaded_otherwise_is_refused(model_dir: ModelDir) -> None:
@@ -196,6 +210,11 @@ def test_a_model_that_was_loaded_otherwise_is_refused(model_dir: ModelDir) -> No
     model = build.load_model(directory, "float32")
     with pytest.raises(ValueError, match="quantization: 'int8', but the model was loaded with 'none'"):
         build_engine(config_of(directory, "int8"), model)
+
+
+def test_a_gpu_refuses_integer_weights_by_name(model_dir: ModelDir) -> None:
+    with pytest.raises(UnsupportedModel, match=r"quantization int8: .*not on cuda"):
+        build.load_model(model_dir("llama"), "float32", "int8", "cuda")
 
 
 def test_without_a_compiler_integer_weights_are_refused_by_name(
