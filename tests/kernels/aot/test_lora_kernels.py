@@ -17,8 +17,8 @@ KERNELS = "lorikeet_engine.ops.triton.lora"
 IN_FEATURES, MAX_RANK, N_SLICES = 4096, 64, 3
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 STEPS = {"low": MAX_LOW_TOKENS, "high": MAX_LOW_TOKENS + 1}
-# Per thread. A processor of NVIDIA's has 65536, so that these leave room for five programs of 128 threads or four,
-# and in large steps for two of 256; float32 has no matrix unit to hold its sums and serves nobody on a GPU.
+# Per thread. A processor of NVIDIA's has 65536: room for four programs of 128 threads and more, and in large steps for
+# two of 256. In float32 the products are multiply-adds, whose operands are held in registers, too.
 REGISTER_LIMIT = {
     "shrink-low-bf16": 96,
     "shrink-low-fp32": 96,
