@@ -11,6 +11,7 @@ import torch
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.execution.device import resolve_dtype
 from lorikeet_engine.execution.memory_budget import plan_memory
+from lorikeet_engine.execution.placement import ON_HOST, Placement
 from lorikeet_engine.execution.profiled_ops import profiled
 from lorikeet_engine.execution.runner import ModelRunner
 from lorikeet_engine.identity import AdapterKey
@@ -37,6 +38,7 @@ def open_runner(
     n_host_slots: int = 0,
     ops: Ops | None = None,
     timeline: StepTimeline | None = None,
+    placement: Placement = ON_HOST,
 ) -> ModelRunner:
     """A runner over a local model directory with a pool of exactly `n_blocks` blocks and `n_host_slots` to swap to.
 
@@ -66,6 +68,7 @@ def open_runner(
         ops=profiled(ops, weights, timeline) if timeline else ops,
         weights=weights,
         budget=budget,
+        placement=placement,
         timeline=timeline or NOT_PROFILED,
     )
 

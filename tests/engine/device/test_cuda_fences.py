@@ -8,11 +8,17 @@ from typing import Any
 import pytest
 import torch
 
+from lorikeet_engine.execution.kv_cache import KvCache
 from lorikeet_engine.execution.streams.fences import PlaceFences, SpanFences
 from lorikeet_engine.execution.streams.lanes import PASSED, HostLanes, Lane
+from lorikeet_engine.execution.streams.words import PinnedFeed
+from lorikeet_engine.model_spec import spec_from_config
+from lorikeet_engine.scheduling.plan import BlockCopy
 from tests.support.asynchronous_device import LateLanes
+from tests.support.tiny_models import CONFIGS
 
 SEEDS = range(30)
+SPEC = spec_from_config({**CONFIGS["llama"].to_dict(), "architectures": ["LlamaForCausalLM"]}, eos=2)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -97,3 +103,40 @@ def test_where_the_host_computes_nothing_is_ever_under_way() -> None:
     assert lanes.mark(Lane.SWAP).is_passed()
     lanes.wait(Lane.COMPUTE, PASSED)
     PASSED.wait()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_words_arrive_as_they_were_written_however_many_are_on_their_way(seed: int) -> None:
+    lanes = LateLanes(seed, eagerness=0.1)
+    feed = PinnedFeed(lanes, "cpu")
+    places = [feed.words(3 + step % 2) for step in range(6)]
+    for step, words in enumerate(places):
+        host = feed.host(words)
+        host.fill_(step)
+        feed.send(host, words)
+    lanes.finish()
+    assert [set(words.tolist()) for words in places] == [{step} for step in range(6)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_blocks_are_swapped_between_the_steps_that_write_and_read_them(seed: int) -> None:
+    """Nothing here waits for the device between the steps, so it is the lanes' fences alone that keep the order."""
+    lanes = LateLanes(seed)
+    cache = KvCache(SPEC, n_blocks=4, block_size=4, dtype=torch.float32, n_host_slots=2, lanes=lanes)
+    page, read = cache.layers[0].k, list[float]()
+    page[2] = 3.0
+
+    def read_block() -> None:
+        read.append(float(page[2].mean()))
+
+    lanes.run(Lane.COMPUTE, partial(page[1].fill_, 5.0))
+    cache.swap_out([BlockCopy(1, 0)])
+    cache.before_use([1])
+    lanes.run(Lane.COMPUTE, partial(page[1].fill_, 7.0))
+    lanes.run(Lane.COMPUTE, read_block)
+    cache.swap_in([BlockCopy(0, 2)])
+    cache.before_use([2])
+    lanes.run(Lane.COMPUTE, read_block)
+    lanes.finish()
+    assert read == [3.0, 5.0]
+    assert float(cache.host_layers[0].k[0].mean()) == 5.0
