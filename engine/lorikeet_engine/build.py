@@ -241,6 +241,7 @@ def build_engine(
         loader=loader,
         runner=runner,
         cost=cost,
+        launcher=runner if is_gpu and timeline is None else None,
         timeline=timeline or NOT_PROFILED,
     )
     return Engine(config, loop, runner, loader, spec, budget, name, model.digest)

@@ -1,6 +1,10 @@
 """The engine's heartbeat: adapters move along, a step is planned, computed and committed.
 
-Drives the runner and the loader through the two small ports below and never touches a tensor. One thread.
+Drives the runner and the loader through the small ports below and never touches a tensor. One thread.
+
+Where the device works beside the host (`Launcher`), a step is left in its hands at the end of one iteration and
+committed at the start of the next: meanwhile the caller sends what the step before has made, and takes new requests.
+The next step is planned when this one is known, so nothing is decided on guesses.
 """
 
 from __future__ import annotations
@@ -42,6 +46,15 @@ class Runner(Protocol):
     def move_extent(self, source_grain: int, target_grain: int, n_grains: int) -> float: ...
 
 
+class Launcher(Protocol):
+    """A runner whose device goes on while the host does something else."""
+
+    def launch(self, plan: StepPlan) -> None: ...
+    def collect(self) -> StepResult:
+        """The outcome of the launched step; waits for it."""
+        ...
+
+
 class LoadedAdapter(Protocol):
     """The end of one load: an image with `n_grains`, or the error that a request for it gets."""
 
@@ -75,6 +88,18 @@ class LoopCounters:
     work: dict[str, StepWork] = field(default_factory=lambda: dict.fromkeys(STEP_KINDS, StepWork()))
 
 
+@dataclass(slots=True)
+class Flight:
+    """A step in the device's hands, and what was asked for meanwhile that would change what it computes with."""
+
+    plan: StepPlan
+    kind: str
+    began: float
+    placed_s: float
+    aborted: list[str] = field(default_factory=list)
+    retired: list[AdapterKey] = field(default_factory=list)
+
+
 class EngineLoop:
     """Ties scheduler, memory, loader and runner together."""
 
@@ -87,14 +112,18 @@ class EngineLoop:
         loader: Loader,
         runner: Runner,
         cost: ModelCost,
+        launcher: Launcher | None = None,
         timeline: Timeline = NOT_PROFILED,
     ) -> None:
+        """`launcher`: the runner, if it is one."""
         self.scheduler = scheduler
         self.kv = kv
         self.residency = residency
         self.counters = LoopCounters()
         self._loader = loader
         self._runner = runner
+        self._launcher = launcher
+        self._flight: Flight | None = None
         self._cost = cost
         self._timeline = timeline
         self._images: dict[AdapterKey, Any] = {}  # packed, in host memory; the residency says which to keep
@@ -106,25 +135,35 @@ class EngineLoop:
         self.scheduler.submit(requests, now)
 
     def abort(self, request_id: str) -> None:
-        self.scheduler.abort(request_id)
+        """Drop a request; no event of it comes any more."""
+        if self._flight:
+            self._flight.aborted.append(request_id)
+        else:
+            self.scheduler.abort(request_id)
 
     def retire(self, key: AdapterKey) -> None:
         """Take an adapter out of service; requests that have not begun are told with the next step."""
-        self._events += self.scheduler.retire(key)
+        if self._flight:
+            self._flight.retired.append(key)
+        else:
+            self._events += self.scheduler.retire(key)
 
     @property
     def has_work(self) -> bool:
-        return bool(self.scheduler.n_running or self.scheduler.n_waiting or self._events)
+        return bool(self._flight or self.scheduler.n_running or self.scheduler.n_waiting or self._events)
 
     @property
     def is_computing(self) -> bool:
         """Whether the next step has something to compute; waiting requests alone may be waiting for a load."""
-        return self.scheduler.n_running > 0
+        return self._flight is not None or self.scheduler.n_running > 0
 
     def step(self, now: float) -> list[Event]:
         """One iteration, begun at `now`; what it returns belongs to the requests' clients."""
         phase = self._timeline.phase
         events, self._events = self._events, []
+        if self._flight:
+            landed, now = self._land(now)
+            events += landed
         with phase("collect loads"):
             events += self._collect_loads(now)
         with phase("reap"):
@@ -140,18 +179,51 @@ class EngineLoop:
         # A failed placement leaves the arena unknown: it ends the process, not one request.
         with phase("place"):
             placed_s = self._place_adapters(plan)
+        flight = Flight(plan, kind, now, placed_s)
         try:
             with phase("execute"):
+                if self._launcher:
+                    self._launcher.launch(plan)
+                    self._flight = flight
+                    return events
                 result = self._runner.execute(plan)
         except Exception:
-            log.exception("step %d with %d rows failed", plan.step_id, len(plan.rows))
-            self.counters.steps["failed"] += 1
-            return events + self.scheduler.fail(plan)
-        end = now + placed_s + result.seconds
-        with phase("commit"):
-            events += self.scheduler.commit(plan, result, end)
-            self._count(kind, len(result.sampled), placed_s + result.seconds, end)
+            return events + self._fail(plan)
+        return events + self._commit(flight, result)
+
+    def _land(self, now: float) -> tuple[list[Event], float]:
+        """Take over the step that the device was left with, then do what had to wait for it; also when that was."""
+        flight, self._flight = self._flight, None
+        assert flight is not None
+        assert self._launcher is not None
+        try:
+            with self._timeline.phase("collect"):
+                result = self._launcher.collect()
+        except Exception:
+            events: list[Event] = [*self._fail(flight.plan)]
+        else:
+            events = self._commit(flight, result)
+            now = max(now, flight.began + flight.placed_s + result.seconds)
+        for request_id in flight.aborted:
+            self.scheduler.abort(request_id)
+        for key in flight.retired:
+            events += self.scheduler.retire(key)
+        gone = set(flight.aborted)
+        return [event for event in events if event.request_id not in gone], now
+
+    def _commit(self, flight: Flight, result: StepResult) -> list[Event]:
+        seconds = flight.placed_s + result.seconds
+        end = flight.began + seconds
+        with self._timeline.phase("commit"):
+            events = self.scheduler.commit(flight.plan, result, end)
+            self._count(flight.kind, len(result.sampled), seconds, end)
         return events
+
+    def _fail(self, plan: StepPlan) -> list[RequestFailure]:
+        """Called from where the error was caught."""
+        log.exception("step %d with %d rows failed", plan.step_id, len(plan.rows))
+        self.counters.steps["failed"] += 1
+        return self.scheduler.fail(plan)
 
     def tokens_per_second(self, now: float) -> float:
         """Sampled tokens a second over the last 10 s."""

@@ -67,6 +67,15 @@ class ScriptedRunner:
     fail_next: bool = False
     not_finite: set[str] = field(default_factory=set)
     host: dict[int, dict[int, int]] = field(default_factory=dict)
+    launched: list[StepPlan] = field(default_factory=list)
+
+    def launch(self, plan: StepPlan) -> None:
+        """The device carries the step out as late as it may."""
+        assert not self.launched, "two steps at once"
+        self.launched.append(plan)
+
+    def collect(self) -> StepResult:
+        return self.execute(self.launched.pop())
 
     def execute(self, plan: StepPlan) -> StepResult:
         if self.fail_next:
@@ -172,6 +181,7 @@ def scripted_engine(
     host_grains: int = 64,
     load_delay: int = 1,
     max_loading: int = 4,
+    overlaps: bool = False,
     timeline: Timeline = NOT_PROFILED,
     **limits: Any,
 ) -> ScriptedEngine:
@@ -204,6 +214,7 @@ def scripted_engine(
         loader=loader,
         runner=runner,
         cost=COST,
+        launcher=runner if overlaps else None,
         timeline=timeline,
     )
     return ScriptedEngine(loop, runner, loader)

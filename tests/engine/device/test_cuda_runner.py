@@ -53,12 +53,16 @@ def a_request(name: str, first_block: int, extent: int = BASE, sampling: Samplin
     return Driven(name, tokens, tuple(range(first_block, first_block + 4)), extent=extent, sampling=sampling)
 
 
-def step(runner: ModelRunner, *requests: Driven, **copies: tuple[BlockCopy, ...]) -> StepPlan:
+def step(
+    runner: ModelRunner,
+    *requests: Driven,
+    swap_outs: tuple[BlockCopy, ...] = (),
+    swap_ins: tuple[BlockCopy, ...] = (),
+    copies: tuple[BlockCopy, ...] = (),
+) -> None:
     """Launch a step of these requests; what it copies goes before."""
-    rows = plan_of([request.row() for request in requests]).rows if requests else ()
-    plan = StepPlan(1, rows, **copies)
-    runner.launch(plan)
-    return plan
+    rows = plan_of([request.row() for request in requests]).rows
+    runner.launch(StepPlan(1, rows, swap_outs=swap_outs, swap_ins=swap_ins, copies=copies))
 
 
 def collect(runner: ModelRunner, *requests: Driven) -> list[int]:
