@@ -19,6 +19,8 @@ from lorikeet_engine.ops.triton.target import INTERPRETED, dot_operand, to_out
 
 # Heads that one program takes; a token has as many programs as that needs.
 HEADS_AT_ONCE: Final = 8
+# 16 bytes of half precision for each of its 32 threads.
+ELEMENTS_OF_A_WARP: Final = 256
 
 
 def rotary_write_kv(
@@ -46,6 +48,7 @@ def rotary_write_kv(
     cos, sin = rotary if rotary is not None else (q, q)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device) if rotary is not None else q
     query_programs = triton.cdiv(n_heads, HEADS_AT_ONCE) if rotary is not None else 0
+    half = triton.next_power_of_2(width // 2)
     rotary_write_kv_kernel[(n_tokens, query_programs + triton.cdiv(n_kv_heads, HEADS_AT_ONCE))](
         q,
         k,
@@ -65,13 +68,13 @@ def rotary_write_kv(
         HEADS=n_heads,
         KV_HEADS=n_kv_heads,
         HALF=width // 2,
-        WIDTH=triton.next_power_of_2(width // 2),
+        WIDTH=half,
         BLOCK=block,
         STRIDE_BLOCK=k_cache.stride(0),
         AT_ONCE=HEADS_AT_ONCE,
         ROTARY=rotary is not None,
         UPCAST=INTERPRETED,
-        num_warps=4,
+        num_warps=max(1, min(4, HEADS_AT_ONCE * half // ELEMENTS_OF_A_WARP)),
     )
     return out
 
