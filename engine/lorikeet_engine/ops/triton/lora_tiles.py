@@ -124,55 +124,40 @@ def add_lora(
 
     No adapter in the arena may have a rank above `max_rank`.
     """
-    n_tokens, n_slices = x.shape[0], len(site.slices)
+    n_tokens = x.shape[0]
     config = config or default_config(n_tokens=n_tokens, in_features=site.in_features, dtype=arena.dtype)
-    height, rank_stride = tile_height(n_tokens), _rank_stride(max_rank)
-    _check(out, planes, site, n_tokens * n_slices * config.split * rank_stride)
+    rank_stride = _rank_stride(max_rank)
+    _check(out, planes, site, n_tokens * len(site.slices) * config.split * rank_stride)
     x = x if x.stride(1) == 1 else x.contiguous()
-    modules = [module for module, _, _ in site.slices]
-    widths = [width // GRAIN for _, _, width in site.slices]
-    modules += [0] * (MAX_SLICES - n_slices)
-    widths += [0] * (MAX_SLICES - n_slices)
-    most = config.programs * processors
-    shrink_kernel[(min(most, n_tokens * n_slices * config.split),)](
-        x,
-        arena,
-        code,
-        planes,
-        layer,
-        x.stride(0),
-        site.in_features // GRAIN,
+    rest = (0,) * (MAX_SLICES - len(site.slices))
+    modules = tuple(module for module, _, _ in site.slices) + rest
+    constants = {
+        "N_SLICES": len(site.slices),
+        "MAX_RANK": rank_stride,
+        "SPLIT": config.split,
+        "BM": tile_height(n_tokens),
+        "UPCAST": INTERPRETED,
+    }
+    in_grains, most = site.in_features // GRAIN, config.programs * processors
+    shrink_kernel[(min(most, n_tokens * len(site.slices) * config.split),)](
+        *(x, arena, code, planes, layer, x.stride(0), in_grains),
         *modules,
-        N_SLICES=n_slices,
-        MAX_RANK=rank_stride,
-        SPLIT=config.split,
-        BM=height,
+        **constants,
         BN=config.shrink_ranks,
         BK=config.shrink_inputs,
-        UPCAST=INTERPRETED,
         num_warps=config.shrink_warps,
         num_stages=config.shrink_stages,
     )
-    column_tiles = sum(-(-width * GRAIN // config.tile_columns) for width in widths)
+    column_tiles = sum(-(-width // config.tile_columns) for _, _, width in site.slices)
     expand_kernel[(min(most, n_tokens * column_tiles),)](
-        out,
-        arena,
-        code,
-        planes,
-        base_bias,
-        layer,
-        out.stride(0),
-        site.in_features // GRAIN,
-        *widths,
+        *(out, arena, code, planes, base_bias, layer, out.stride(0), in_grains),
+        *(width // GRAIN for _, _, width in site.slices),
+        *rest,
         *modules,
-        N_SLICES=n_slices,
-        MAX_RANK=rank_stride,
-        SPLIT=config.split,
+        **constants,
         ROW_BN=config.row_columns,
-        BM=height,
         BN=config.tile_columns,
         BK=config.expand_ranks,
-        UPCAST=INTERPRETED,
         num_warps=config.expand_warps,
         num_stages=config.expand_stages,
     )
