@@ -1,0 +1,64 @@
+"""Ours against other engines on this CPU: the same prompts, threads and dtype, in turn, as ratios.
+
+    python benchmarks/peers.py MODEL_DIR [--quick] [--json FILE] [--scenario NAME]... [--peer NAME]...
+
+Peers live in environments of their own under `--install` (`make peers`). One that is not installed is listed as absent
+and never counts as beaten. docs/benchmarks.md says what counts and how to read the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from figures import arguments, present
+from peer_race.agreement import judge_all
+from peer_race.catalogue import OURS, PEERS, judge, ours
+from peer_race.contest import Contest, Race, say
+from peer_race.materials import prepare
+from peer_race.report import figures_of, print_contests
+from peer_race.workload import SCENARIOS, Prompts
+
+QUICK = ("a", "a_lora", "b", "d")
+INSTALL = Path(__file__).parents[1] / "var" / "peers"
+
+
+def main() -> None:
+    options = parse()
+    materials = prepare(options.model_dir, options.install)
+    logs = options.install / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    names = options.scenario or (QUICK if options.quick else [scenario.name for scenario in SCENARIOS])
+    chosen = [peer for peer in PEERS if not options.peer or peer.name in options.peer]
+    absent = [peer for peer in PEERS if not peer.installed(materials)]
+    race = Race(materials, [s for s in SCENARIOS if s.name in names], options.threads, logs, options.quick)
+    for peer in absent:
+        say(f"{peer.name}: absent; make {peer.target} installs it")
+    contests: list[Contest] = []
+    prompts = Prompts(materials.model_dir)
+    engine = race.start(OURS, ours(materials, options.threads))
+    try:
+        for peer in chosen:
+            if peer not in absent:
+                contests += race.against(peer, engine, prompts)
+    finally:
+        engine.close()
+    judge_all(contests, judge(materials, options.threads), materials.adapters)
+    print_contests(contests, engine.version)
+    missing = [peer for peer in PEERS if peer in absent or peer not in chosen]
+    figures = figures_of(contests, missing, engine.version, quick=options.quick)
+    present("Against peers", figures, options.json)
+
+
+def parse() -> argparse.Namespace:
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("model_dir", type=Path)
+    parser.add_argument("--install", type=Path, default=INSTALL, help="where `make peers` installed them")
+    parser.add_argument("--threads", type=int, default=2, help="of every engine")
+    parser.add_argument("--scenario", action="append", choices=[scenario.name for scenario in SCENARIOS])
+    parser.add_argument("--peer", action="append", choices=[peer.name for peer in PEERS])
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
