@@ -23,12 +23,13 @@ SMALL_CUTS = LoraConfig(
     shrink_inputs=16,
     shrink_warps=4,
     shrink_stages=2,
+    shrink_programs=5,
     row_columns=32,
     tile_columns=32,
     expand_ranks=16,
     expand_warps=4,
     expand_stages=2,
-    programs=5,
+    expand_programs=5,
 )
 # As a step recorded with room for more tokens than are in it now.
 ROOM = 40
@@ -70,8 +71,8 @@ def test_sums_cut_into_many_steps_are_the_same_sums(name: str, site: str, dtype:
 
 def test_how_many_programs_share_the_work_changes_no_bit() -> None:
     data = lora_data(lora_case("all_flags_in_one_batch"), "qkv", torch.bfloat16)
-    alone = launch(data, "qkv", replace(SMALL_CUTS, programs=1))
-    assert torch.equal(launch(data, "qkv", replace(SMALL_CUTS, programs=7)), alone)
+    alone = launch(data, "qkv", replace(SMALL_CUTS, shrink_programs=1, expand_programs=1))
+    assert torch.equal(launch(data, "qkv", replace(SMALL_CUTS, shrink_programs=3, expand_programs=7)), alone)
 
 
 def test_a_row_has_the_same_bits_beside_any_others() -> None:

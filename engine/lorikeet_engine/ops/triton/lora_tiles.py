@@ -38,7 +38,8 @@ class LoraConfig:
         row_columns: columns that expand takes of a single row at once.
         tile_columns: and of a tile.
         expand_ranks: a step of expand's sum.
-        programs: programs per processor, which share what there is to do.
+        shrink_programs, expand_programs: programs per processor, which share what there is to do; the defaults are as
+            many as a processor's registers hold at once, so that none waits for another to end.
     """
 
     split: int
@@ -46,12 +47,13 @@ class LoraConfig:
     shrink_inputs: int
     shrink_warps: int
     shrink_stages: int
+    shrink_programs: int
     row_columns: int
     tile_columns: int
     expand_ranks: int
     expand_warps: int
     expand_stages: int
-    programs: int
+    expand_programs: int
 
 
 def default_config(*, n_tokens: int, in_features: int, dtype: torch.dtype) -> LoraConfig:
@@ -63,12 +65,13 @@ def default_config(*, n_tokens: int, in_features: int, dtype: torch.dtype) -> Lo
         shrink_inputs=(128 if low else 64) // (1 if narrow else 2),
         shrink_warps=4,
         shrink_stages=3,
+        shrink_programs=8 if low else 4,
         row_columns=512 if narrow else 256,
         tile_columns=128 if narrow else 64,
         expand_ranks=16,
         expand_warps=4 if low else 8,
         expand_stages=3,
-        programs=8 if low else 4,
+        expand_programs=5 if low else 2,
     )
 
 
@@ -138,8 +141,9 @@ def add_lora(
         "BM": tile_height(n_tokens),
         "UPCAST": INTERPRETED,
     }
-    in_grains, most = site.in_features // GRAIN, config.programs * processors
-    shrink_kernel[(min(most, n_tokens * len(site.slices) * config.split),)](
+    in_grains = site.in_features // GRAIN
+    n_sums = n_tokens * len(site.slices) * config.split
+    shrink_kernel[(min(config.shrink_programs * processors, n_sums),)](
         *(x, arena, code, planes, layer, x.stride(0), in_grains),
         *modules,
         **constants,
@@ -149,7 +153,7 @@ def add_lora(
         num_stages=config.shrink_stages,
     )
     column_tiles = sum(-(-width // config.tile_columns) for _, _, width in site.slices)
-    expand_kernel[(min(most, n_tokens * column_tiles),)](
+    expand_kernel[(min(config.expand_programs * processors, n_tokens * column_tiles),)](
         *(out, arena, code, planes, base_bias, layer, out.stride(0), in_grains),
         *(width // GRAIN for _, _, width in site.slices),
         *rest,
