@@ -1,7 +1,7 @@
 // x W^T for few rows and many: weights in panels of 48 columns (see panel.h), the last one narrower.
 //
-// A thread reads its panels front to back exactly once for every 64 rows. What a kernel is called with, P, says where x,
-// the weights and the result lie, and how a sum becomes an output.
+// A thread reads its panels front to back exactly once for every 64 rows. What a kernel is called with, P, says where
+// x, the weights and the result lie, and how a sum becomes an output.
 #pragma once
 
 #include <algorithm>
