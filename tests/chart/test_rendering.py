@@ -82,6 +82,8 @@ def test_large_numbers_are_written_in_digits() -> None:
         ({"engine": {"knobs": {"block_size": 24}}}, "block_size"),
         ({"engine": {"knobs": {"kv_cache_bytes": 0}}}, "kv_cache_bytes"),
         ({"engine": {"knobs": {"dtype": "float16"}}}, "dtype"),
+        ({"engine": {"knobs": {"quantization": "int4"}}}, "quantization"),
+        ({"engine": {"knobs": {"quantization": "int8"}, "gpu": {"enabled": True}}}, "engine.knobs.quantization: int8"),
         ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
         ({"worker": {"resources": {"requests": {"memory": "two"}}}}, "memory"),
         ({"secrets": {"database": {"value": "sqlite:///lorikeet.db"}}}, "database"),
