@@ -24,7 +24,7 @@ from lorikeet_engine.execution.memory_budget import (
     available_memory,
     plan_memory,
 )
-from lorikeet_engine.execution.placement import ON_HOST, beside_the_host, few_numbers
+from lorikeet_engine.execution.placement import ON_HOST, Placement, beside_the_host, few_numbers
 from lorikeet_engine.execution.profiled_ops import profiled
 from lorikeet_engine.execution.runner import ModelRunner
 from lorikeet_engine.execution.streams.lanes import CudaLanes
@@ -181,9 +181,15 @@ def choose_ops(spec: ModelSpec, dtype: torch.dtype, quantization: str) -> Ops:
 
 
 def build_engine(
-    config: EngineConfig, model: LoadedModel | None = None, *, timeline: StepTimeline | None = None
+    config: EngineConfig,
+    model: LoadedModel | None = None,
+    *,
+    placement: Placement | None = None,
+    timeline: StepTimeline | None = None,
 ) -> Engine:
     """Load the model, unless one is given, and size everything; with a `timeline`, time every op.
+
+    `placement`: how the runner works with the device; unless given, as the device wants it.
 
     Raises:
         UnsupportedModel: the model is not covered, or the memory does not suffice.
@@ -196,13 +202,15 @@ def build_engine(
     budget = divide_memory(config, model)
     config = replace(config, max_num_seqs=budget.max_num_seqs)
     ops = serving_ops(config, model)
+    placement = placement or _placement(config.device)
+    overlaps = placement.lanes.is_asynchronous and timeline is None
     runner = ModelRunner(
         config=config,
         spec=spec,
         ops=profiled(ops, weights, timeline) if timeline else ops,
         weights=weights,
         budget=budget,
-        placement=beside_the_host(config.device, CudaLanes(), gpu_backend().PageMover) if is_gpu else ON_HOST,
+        placement=placement,
         timeline=timeline or NOT_PROFILED,
     )
     if is_gpu and timeline is None:
@@ -241,10 +249,14 @@ def build_engine(
         loader=loader,
         runner=runner,
         cost=cost,
-        launcher=runner if is_gpu and timeline is None else None,
+        launcher=runner if overlaps else None,
         timeline=timeline or NOT_PROFILED,
     )
     return Engine(config, loop, runner, loader, spec, budget, name, model.digest)
+
+
+def _placement(device: str) -> Placement:
+    return ON_HOST if device == "cpu" else beside_the_host(device, CudaLanes(), gpu_backend().PageMover)
 
 
 def _check_same(config: EngineConfig, model: LoadedModel) -> None:
