@@ -27,8 +27,9 @@ ROOT = Path(__file__).parents[2]
 TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "gfx942": ("hip", "gfx942", 64)}
 # What one program may have of a chip's shared memory.
 SHARED_LIMIT = {"sm_80": 163 * 1024, "sm_90": 227 * 1024, "gfx942": 64 * 1024}
-# The versions to compile with: the one installed here, and those that `make venv` laid beside it.
-TRITONS: dict[str, Path | None] = {"installed": None, **{p.name: p for p in sorted(Path(sys.prefix).glob("triton-*"))}}
+# The versions to compile with: the one installed here, and those that the Makefile lays beside it.
+INSTALLED = "installed"
+TRITONS: dict[str, Path | None] = {INSTALLED: None, **{p.name: p for p in sorted(Path(sys.prefix).glob("triton-*"))}}
 
 
 @dataclass(frozen=True)
