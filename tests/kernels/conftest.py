@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from lorikeet_engine.ops.interface import Ops
-from tests.support.ops_cases import BACKENDS, DTYPES, dtypes_of
+from tests.support.closeness import DTYPES
+from tests.support.ops_cases import BACKENDS, dtypes_of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

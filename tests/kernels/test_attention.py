@@ -19,7 +19,8 @@ from tests.support.attention_cases import (
     attention_data,
     rows_of,
 )
-from tests.support.ops_cases import BACKENDS, DTYPES, TOLERANCE, dtypes_of, relative_error
+from tests.support.closeness import DTYPES, TOLERANCE, relative_error
+from tests.support.ops_cases import BACKENDS, dtypes_of
 
 MIXED = attention_case("decode_and_prefill")
 RUNS = [

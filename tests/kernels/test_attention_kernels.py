@@ -31,7 +31,7 @@ from tests.support.attention_cases import (
     decoding,
     rows_of,
 )
-from tests.support.ops_cases import relative_error
+from tests.support.closeness import relative_error
 
 TINY = DecodeConfig(block_n=16, num_warps=4, num_stages=2, split_min=16, max_splits=4)
 FEW_QUERIES = PrefillConfig(block_m=16, block_n=16, num_warps=4, num_stages=2)

@@ -7,7 +7,7 @@ import torch
 
 from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.ops.reference import ReferenceOps
-from tests.support.ops_cases import TOLERANCE, relative_error
+from tests.support.closeness import TOLERANCE, relative_error
 
 EXACT = ReferenceOps(exact=True)
 

@@ -10,6 +10,7 @@ import torch
 from lorikeet_adapters.manifest import DORA, GRAIN
 from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.ops.reference import ReferenceOps
+from tests.support.closeness import DELTA_TOLERANCE, TOLERANCE, relative_error
 from tests.support.lora_cases import (
     ALL_BUT_Q_AND_V,
     GAP,
@@ -24,7 +25,6 @@ from tests.support.lora_cases import (
     random_extent,
     runs_at,
 )
-from tests.support.ops_cases import DELTA_TOLERANCE, TOLERANCE, relative_error
 
 
 def expected_sum(data: LoraData, site: str, layer: int) -> torch.Tensor:

@@ -12,8 +12,8 @@ from lorikeet_engine.ops.interface import LoraRun
 from lorikeet_engine.ops.reference import ReferenceOps
 from lorikeet_engine.ops.triton import lora_tiles
 from lorikeet_engine.ops.triton.lora_tiles import HIGH, LOW, MAX_LOW_TOKENS, LoraConfig
+from tests.support.closeness import DTYPES, TOLERANCE, relative_error
 from tests.support.lora_cases import SITES, LoraCase, LoraData, add_lora, lora_case, lora_data, runs_at
-from tests.support.ops_cases import DTYPES, TOLERANCE, relative_error
 
 MAX_RANK = 64
 # Many steps of everything: three parts of the sum over the inputs, column tiles within a slice, ranks step by step.

@@ -15,8 +15,8 @@ import torch
 
 from lorikeet_adapters.image import AdapterImage
 from lorikeet_engine.execution.runner import ModelRunner
+from tests.support.closeness import relative_error
 from tests.support.device import BASE, Driven, open_runner, plan_of, random_ids
-from tests.support.ops_cases import relative_error
 from tests.support.tiny_models import (
     VOCAB,
     load_adapted_oracle,

@@ -14,8 +14,8 @@ import torch
 from lorikeet_engine.execution.runner import ModelRunner
 from lorikeet_engine.models.inputs import KvLayer
 from lorikeet_engine.scheduling.plan import BlockCopy, PlanRow, StepPlan
+from tests.support.closeness import relative_error
 from tests.support.device import Driven, open_runner, plan_of, random_ids
-from tests.support.ops_cases import relative_error
 from tests.support.tiny_models import VOCAB, load_oracle, oracle_logits
 
 TOLERANCE = 1e-5

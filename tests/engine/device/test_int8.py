@@ -24,8 +24,9 @@ from lorikeet_engine.ops.native.int8 import Int8CpuOps, dequantise, quantise
 from lorikeet_engine.ops.reference import ReferenceOps
 from tests.engine.equality.bench import Workbench, make_request, run
 from tests.engine.equality.prompts import BASE
+from tests.support.closeness import TOLERANCE, relative_error
 from tests.support.device import Driven, generate, open_runner, plan_of, random_ids
-from tests.support.ops_cases import NATIVE_LIBRARY, TOLERANCE, relative_error
+from tests.support.ops_cases import NATIVE_LIBRARY
 from tests.support.tiny_models import VOCAB, pack_adapter, save_adapter
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

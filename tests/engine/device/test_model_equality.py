@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from lorikeet_engine.ops.reference import ReferenceOps
+from tests.support.closeness import relative_error
 from tests.support.device import Driven, open_runner, plan_of, random_ids
-from tests.support.ops_cases import relative_error
 from tests.support.tiny_models import CONFIGS, VOCAB, load_oracle, oracle_logits
 
 TOLERANCE = 1e-5

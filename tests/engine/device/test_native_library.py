@@ -15,8 +15,9 @@ from lorikeet_engine.ops.interface import LoraBatch, LoraRun, SiteShape
 from lorikeet_engine.ops.native import library
 from lorikeet_engine.ops.native.ops import NativeCpuOps
 from tests.support.attention_cases import AttentionCase, attention_data
+from tests.support.closeness import TOLERANCE, relative_error
 from tests.support.lora_cases import LORA_CASES, SITES, LoraData, lora_data
-from tests.support.ops_cases import NATIVE_LIBRARY, TOLERANCE, relative_error
+from tests.support.ops_cases import NATIVE_LIBRARY
 
 PROBE = """
 import os, re, torch
