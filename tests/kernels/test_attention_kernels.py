@@ -144,6 +144,13 @@ def test_a_decode_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> No
         assert torch.equal(decode(case, replace(data, q=data.q[tokens], batch=batch)), together[tokens])
 
 
+@pytest.mark.parametrize("programs", [1, 6, 9])
+def test_how_many_programs_share_the_splits_changes_no_bit(programs: int) -> None:
+    case = AttentionCase("shared", decoding(40, 200, 0), heads=3, kv_heads=1)
+    data = attention_data(case, torch.float32)
+    assert torch.equal(decode(case, data, replace(TINY, programs=programs)), decode(case, data))
+
+
 def test_the_same_step_has_the_same_bits_every_time() -> None:
     case = AttentionCase("again", (*decoding(40, 200), (50, 20)), heads=3, kv_heads=1)
     data = attention_data(case, torch.float32)

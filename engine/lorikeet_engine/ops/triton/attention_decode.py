@@ -6,9 +6,9 @@
 
 One program takes a row, a KV head with all its query heads, and one split of the row's keys (flash-decoding, Dao et
 al. 2023); a second kernel merges the splits by their log-sum-exp. How a row is split depends on its own length and
-nothing else, so that a row's result is the same bits whatever runs beside it. The grid is as large as the block table
-allows; a recorded step replays with other contexts. A step's integers are slices of one buffer and lie where they lie:
-kernels are not compiled anew for their alignment.
+nothing else, so that a row's result is the same bits whatever runs beside it. The grid depends on the rows and on what
+the block table allows; a recorded step replays with other contexts. A step's integers are slices of one buffer and lie
+where they lie: kernels are not compiled anew for their alignment.
 """
 
 from __future__ import annotations
@@ -37,13 +37,18 @@ MERGED_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
-    """A row has at most `max_splits` splits, each of at least `split_min` keys (a multiple of block_n)."""
+    """A row has at most `max_splits` splits, each of at least `split_min` keys (a multiple of block_n).
+
+    `programs` is how many the grid aims at: with many rows one takes several splits, so that few find nothing to do.
+    It decides nothing about the bits.
+    """
 
     block_n: int
     num_warps: int
     num_stages: int
     split_min: int = 256
     max_splits: int = 32
+    programs: int = 4096
 
 
 def default_config(*, width: int, group: int, dtype: torch.dtype) -> DecodeConfig:
@@ -51,7 +56,7 @@ def default_config(*, width: int, group: int, dtype: torch.dtype) -> DecodeConfi
     if dtype == torch.float32:
         return DecodeConfig(block_n=16, num_warps=4, num_stages=2)
     if power_of_2(width) > 128 or group > SMALLEST_DOT:
-        return DecodeConfig(block_n=32, num_warps=4, num_stages=3)
+        return DecodeConfig(block_n=32, num_warps=8, num_stages=2)
     return DecodeConfig(block_n=64, num_warps=4, num_stages=3)
 
 
@@ -106,7 +111,8 @@ def attend_decode(
         "WINDOW": window,
         "UPCAST": INTERPRETED,
     }
-    decode_split_kernel[(n_rows, n_kv_heads, splits)](
+    at_once = min(splits, triton.cdiv(config.programs, n_rows * n_kv_heads))
+    decode_split_kernel[(n_rows, n_kv_heads, at_once)](
         q, k_cache, v_cache, contexts, block_tables, out, partial_out, lse,
         scale * LOG2_E, splits, q.stride(0), block_tables.stride(0),
         GROUP=group, BLOCK_M=power_of_2(group), STRIDE_BLOCK=k_cache.stride(0), BLOCK=block,
@@ -157,39 +163,40 @@ def decode_split_kernel(
     WINDOW: tl.constexpr,
     UPCAST: tl.constexpr,
 ) -> None:
-    row, kv_head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    """Program (row, KV head, n): every so many-th split of the row from the n-th on, as many as the grid has."""
+    row, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     context = tl.load(contexts + row).to(tl.int32)
     start, per_split, n_splits = split_of_row(context, BLOCK_N, SPLIT_MIN, MAX_SPLITS, WINDOW)
-    if split >= tl.maximum(n_splits, 1):
+    # A row of padding has one split without keys, whose result is zero.
+    n_splits = tl.maximum(n_splits, 1)
+    if tl.program_id(2) >= n_splits:
         return
-    low = start + split * per_split
-    high = tl.minimum(low + per_split, context)
-
-    member = tl.arange(0, BLOCK_M)
-    inside = member < GROUP
-    heads = kv_head * GROUP + member
+    member, d = tl.arange(0, BLOCK_M), tl.arange(0, WIDTH)
+    inside, heads = member < GROUP, kv_head * GROUP + member
+    cells = row * HEADS + heads
+    stored = inside[:, None] & (d < D)[None, :]
     q = dot_operand(load_queries(queries, row, heads, inside, stride_query, D, WIDTH), UPCAST)
     keys, values = k_cache + kv_head * BLOCK * D, v_cache + kv_head * BLOCK * D
     table = block_tables + row * stride_table
-    query_positions = tl.zeros([BLOCK_M], tl.int32) + (context - 1)
-    top, total, acc = nothing_seen(BLOCK_M, WIDTH)
-    for first in range(low, high, BLOCK_N):
-        positions = first + tl.arange(0, BLOCK_N)
-        top, total, acc = attend_tile(
-            q, top, total, acc, table, keys, values, positions, high, query_positions, scale,
-            STRIDE_BLOCK, BLOCK, D, WIDTH, WINDOW, True, UPCAST,
-        )  # fmt: skip
-
-    d = tl.arange(0, WIDTH)
-    stored = inside[:, None] & (d < D)[None, :]
-    result = normalised(total, acc)
-    cells = row * HEADS + heads
-    if n_splits > 1:
-        cells = cells * capacity + split
-        tl.store(partial_out + cells[:, None] * D + d[None, :], result, mask=stored)
-        tl.store(lse + cells, top + tl.log2(total), mask=inside)
-    else:
-        tl.store(out + cells[:, None] * D + d[None, :], to_out(result, out.dtype.element_ty, UPCAST), mask=stored)
+    last = tl.zeros([BLOCK_M], tl.int32) + (context - 1)
+    for split in range(tl.program_id(2), n_splits, tl.num_programs(2)):
+        low = start + split * per_split
+        high = tl.minimum(low + per_split, context)
+        top, total, acc = nothing_seen(BLOCK_M, WIDTH)
+        for first in range(low, high, BLOCK_N):
+            positions = first + tl.arange(0, BLOCK_N)
+            top, total, acc = attend_tile(
+                q, top, total, acc, table, keys, values, positions, high, last, scale,
+                STRIDE_BLOCK, BLOCK, D, WIDTH, WINDOW, True, UPCAST,
+            )  # fmt: skip
+        result = normalised(total, acc)
+        if n_splits > 1:
+            parts = cells * capacity + split
+            tl.store(partial_out + parts[:, None] * D + d[None, :], result, mask=stored)
+            tl.store(lse + parts, top + tl.log2(total), mask=inside)
+        else:
+            rounded = to_out(result, out.dtype.element_ty, UPCAST)
+            tl.store(out + cells[:, None] * D + d[None, :], rounded, mask=stored)
 
 
 @triton.jit(do_not_specialize=["capacity"], do_not_specialize_on_alignment=["contexts"])
