@@ -250,6 +250,14 @@ def test_a_step_with_shorter_rows_reads_nothing_of_the_one_before() -> None:
     assert relative_error(decode(case, replayed), oracle(case, replayed)) <= TOLERANCE
 
 
+def test_no_rows_are_no_work() -> None:
+    case = AttentionCase("none", decoding(5), heads=2, kv_heads=1)
+    data = attention_data(case, torch.float32)
+    batch, tokens = rows_of(data.batch, [])
+    nothing = replace(data, q=data.q[tokens], batch=batch)
+    assert decode(case, nothing).shape == prefill(case, nothing).shape == (0, 2, 16)
+
+
 def test_pages_with_gaps_inside_a_block_are_refused() -> None:
     case = AttentionCase("one", decoding(5), heads=2, kv_heads=1)
     data = attention_data(case, torch.float32)

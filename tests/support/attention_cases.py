@@ -167,7 +167,7 @@ def attend(ops: Ops, case: AttentionCase, data: AttentionData) -> torch.Tensor:
 
 def rows_of(batch: AttentionBatch, rows: Sequence[int]) -> tuple[AttentionBatch, torch.Tensor]:
     """These decode rows of a batch as a batch of their own, and their tokens in the old one."""
-    index = torch.tensor(rows, device=batch.contexts.device)
+    index = torch.tensor(rows, dtype=torch.int64, device=batch.contexts.device)
     return AttentionBatch(
         n_decode=len(rows),
         query_starts=tuple(range(len(rows) + 1)),

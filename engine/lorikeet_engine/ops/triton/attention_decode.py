@@ -4,8 +4,8 @@
                   out=[B, H, D], window=0, config=None) -> None
     default_config(width=, group=, dtype=) -> DecodeConfig
 
-One program takes a row, a KV head with all its query heads, and one split of the row's keys (flash-decoding, Dao et
-al. 2023); a second kernel merges the splits by their log-sum-exp. How a row is split depends on its own length and
+One program takes a row, a KV head with all its query heads, and splits of the row's keys (flash-decoding, Dao et al.
+2023); a second kernel merges the splits by their log-sum-exp. How a row is split depends on its own length and
 nothing else, so that a row's result is the same bits whatever runs beside it. The grid depends on the rows and on what
 the block table allows; a recorded step replays with other contexts. A step's integers are slices of one buffer and lie
 where they lie: kernels are not compiled anew for their alignment.
@@ -93,6 +93,8 @@ def attend_decode(
     """
     check_pages(q, k_cache, v_cache)
     n_rows, n_heads, width = q.shape
+    if n_rows == 0:
+        return
     n_kv_heads, block = k_cache.shape[1:3]
     group = n_heads // n_kv_heads
     config = config or default_config(width=width, group=group, dtype=k_cache.dtype)

@@ -89,6 +89,8 @@ def attend_prefill(
 ) -> None:
     """Writes `out` (contiguous) at the tokens of `tiles`, and nowhere else."""
     check_pages(q, k_cache, v_cache)
+    if tiles.numel() == 0:
+        return
     _, n_heads, width = q.shape
     n_kv_heads, block = k_cache.shape[1:3]
     group = n_heads // n_kv_heads
