@@ -122,4 +122,4 @@ def test_a_number_of_steps_that_cannot_be_kept_is_refused_by_name(
     engine = start_engine(tmp_path, embedded_model_dir, endpoint, "--profile", "1000000")
     _, said = engine.communicate(timeout=60)
     assert engine.returncode == 2
-    assert "--profile: '1000000' is not a number of steps from 1 to 2000" in said
+    assert "--profile: '1000000' is not a number of steps from 1 to 1000" in said

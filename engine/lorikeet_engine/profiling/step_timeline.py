@@ -20,7 +20,7 @@ from lorikeet_engine.scheduling.plan import StepPlan
 
 # The first steps start threads, size buffers and touch memory for the first time.
 WARM_UP_STEPS = 8
-MAX_STEPS = 2000  # a file of some 100 MB, which is about what a browser can show
+MAX_STEPS = 1000  # a file of 50 MB, and ten times that in memory while it is written
 HOST, DEVICE = 0, 1  # tracks
 TRACKS = ("engine loop", "device")
 
