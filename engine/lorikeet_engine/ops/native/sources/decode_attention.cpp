@@ -54,6 +54,20 @@ inline void prefetch(const T* from, int64_t count) {
     for (int64_t d = 0; d < count; d += 64 / int64_t(sizeof(T))) __builtin_prefetch(from + d, 0, 2);
 }
 
+// Keys that are wanted next, fetched token by token beside the work on values.
+template <typename T>
+struct Upcoming {
+    const T* k;
+    const Piece* pieces;
+    int64_t n_pieces, width, token = 0;
+
+    void fetch() {
+        if (n_pieces == 0) return;
+        prefetch(k + pieces->at + token * width, width);
+        if (++token == pieces->n) ++pieces, --n_pieces, token = 0;
+    }
+};
+
 // Scores of up to 16 tokens for one query head. W is the width where it is known when compiling, so that all dot
 // products stay in registers; else 0.
 template <typename T, int W>
@@ -159,25 +173,26 @@ struct Mix<bf16, G, 1> {
 };
 #endif
 
-// `upcoming`: a piece of the keys that are wanted next, fetched beside the work on these values.
 template <typename T, int G, int COLUMNS>
 void mix(const T* v, int64_t width, const Piece* pieces, int64_t n_pieces, const Weights<T>* weights, float* parts,
-         int64_t part_size) {
+         int64_t part_size, Upcoming<T>& upcoming) {
     using M = Mix<T, G, COLUMNS>;
     M sum;
     for (int64_t i = 0, t = 0; i < n_pieces; ++i) {
         const T* row = v + pieces[i].at;
         int64_t n = 0;
-        for (; n + M::TOKENS <= pieces[i].n; n += M::TOKENS, t += M::TOKENS, row += M::TOKENS * width)
+        for (; n + M::TOKENS <= pieces[i].n; n += M::TOKENS, t += M::TOKENS, row += M::TOKENS * width) {
+            for (int64_t token = 0; token < M::TOKENS; ++token) upcoming.fetch();
             sum.add(row, row + width, weights, t);
+        }
         if (n < pieces[i].n) sum.add(row, nullptr, weights, t++);
     }
     for (int g = 0; g < G; ++g) sum.put(g, parts + g * part_size);
 }
 
 template <typename T, int G, int W>
-void attend_head(const T* k, const T* v, const T* q, const T* next_k, int64_t width, float scale, const Piece* pieces,
-                 int64_t n_pieces, float* parts) {
+void attend_head(const T* k, const T* v, const T* q, int64_t width, float scale, const Piece* pieces, int64_t n_pieces,
+                 float* parts, Upcoming<T> upcoming) {
     constexpr int COLUMNS = G <= 6 ? 4 : 2;  // as many as the registers hold
     const int64_t part_size = width + LANES;
     Weights<T> weights[G];
@@ -192,33 +207,35 @@ void attend_head(const T* k, const T* v, const T* q, const T* next_k, int64_t wi
             }
             t += n;
         }
-    for (int64_t i = 0; next_k && i < n_pieces; ++i) prefetch(next_k + pieces[i].at, pieces[i].n * width);
     for (int g = 0; g < G; ++g) weigh(weights[g], t, scale, parts[g * part_size], parts[g * part_size + 1]);
     int64_t d = 0;
     float* acc = parts + LANES;
     for (; d + COLUMNS * LANES <= width; d += COLUMNS * LANES)
-        mix<T, G, COLUMNS>(v + d, width, pieces, n_pieces, weights, acc + d, part_size);
+        mix<T, G, COLUMNS>(v + d, width, pieces, n_pieces, weights, acc + d, part_size, upcoming);
     for (; d + 2 * LANES <= width; d += 2 * LANES)
-        mix<T, G, 2>(v + d, width, pieces, n_pieces, weights, acc + d, part_size);
-    if (d < width) mix<T, G, 1>(v + d, width, pieces, n_pieces, weights, acc + d, part_size);
+        mix<T, G, 2>(v + d, width, pieces, n_pieces, weights, acc + d, part_size, upcoming);
+    if (d < width) mix<T, G, 1>(v + d, width, pieces, n_pieces, weights, acc + d, part_size, upcoming);
 }
 
-// Query heads [g, g + G) of each group.
+// Query heads [g, g + G) of each group; `next` is the unit that this thread takes after this one, if any.
 template <typename T, int G, int W>
-void attend_span(const Pages<T>& pages, const Unit& unit, int64_t g, const T* q, float* scratch) {
+void attend_span(const Pages<T>& pages, const Unit& unit, const Unit* next, int64_t g, const T* q, float* scratch) {
     const int64_t width = W ? W : pages.width, group = pages.n_heads / pages.n_kv_heads, step = pages.block * width;
-    Piece pieces[SPAN];
+    Piece pieces[SPAN], next_pieces[SPAN];
     const int64_t n_pieces = pieces_of(pages, unit, pieces);
+    const int64_t n_next = next ? pieces_of(pages, *next, next_pieces) : 0;
     for (int64_t head = unit.kv_first; head < unit.kv_end; ++head) {
         const T *k = pages.k + head * step, *v = pages.v + head * step;
         float* parts = scratch + (unit.part + head * group + g) * (width + LANES);
-        attend_head<T, G, W>(k, v, q + (head * group + g) * width, head + 1 < unit.kv_end ? k + step : nullptr, width,
-                             float(pages.scale), pieces, n_pieces, parts);
+        Upcoming<T> upcoming{k + step, pieces, n_pieces, width};
+        if (head + 1 == unit.kv_end) upcoming = {pages.k + (next ? next->kv_first * step : 0), next_pieces, n_next, width};
+        attend_head<T, G, W>(k, v, q + (head * group + g) * width, width, float(pages.scale), pieces, n_pieces, parts,
+                             upcoming);
     }
 }
 
 template <typename T>
-using Attend = void (*)(const Pages<T>&, const Unit&, int64_t, const T*, float*);
+using Attend = void (*)(const Pages<T>&, const Unit&, const Unit*, int64_t, const T*, float*);
 
 template <typename T, int W>
 Attend<T> attend_for(int64_t group) {
@@ -235,10 +252,12 @@ Attend<T> attend_for(int64_t group, int64_t width) {
 }
 
 template <typename T>
-void attend_unit(const Pages<T>& pages, const Unit& unit, const T* q, int64_t q_stride, float* scratch) {
+void attend_unit(const Pages<T>& pages, const Unit& unit, const Unit* next, const T* q, int64_t q_stride,
+                 float* scratch) {
     const int64_t group = pages.n_heads / pages.n_kv_heads;
+    q += unit.row * q_stride;
     for (int64_t g = 0; g < group; g += MAX_GROUP)
-        attend_for<T>(std::min(MAX_GROUP, group - g), pages.width)(pages, unit, g, q + unit.row * q_stride, scratch);
+        attend_for<T>(std::min(MAX_GROUP, group - g), pages.width)(pages, unit, next, g, q, scratch);
 }
 
 // One head's output from its spans; consecutive spans of a head lie `step` partial results apart.
@@ -294,10 +313,11 @@ void decode_attention(const Word* words, const Team& team) {
     float* scratch = values.get(team, n_parts * size);
     // Consecutive units go to one thread, each where its middle lies.
     int64_t before = 0;
-    for (const Unit& unit : units) {
-        const int64_t n = unit.end - unit.first;
+    for (size_t i = 0; i < units.size(); ++i) {
+        const int64_t n = units[i].end - units[i].first;
+        const Unit* next = i + 1 < units.size() ? &units[i + 1] : nullptr;
         if ((2 * before + n) * team.n_threads / (2 * n_tokens) == team.thread)
-            attend_unit(pages, unit, call.q, call.q_stride, scratch);
+            attend_unit(pages, units[i], next, call.q, call.q_stride, scratch);
         before += n;
     }
     team.wait();

@@ -53,7 +53,7 @@ inline void multiply(const T* x, int64_t x_stride, const W* w, int64_t n_in, int
     for (int64_t k = 0; k < n_in; k += STEP, w += LINE) {
         decltype(Step<T, W>::read(w)) words[N];
         for (int n = 0; n < N; ++n) {
-            if (ahead) __builtin_prefetch(reinterpret_cast<const char*>(w + n * LANES * STEP) + ahead);
+            if (ahead) __builtin_prefetch(reinterpret_cast<const char*>(w + n * LANES * STEP) + ahead, 0, 2);
             words[n] = Step<T, W>::read(w + n * LANES * STEP);
         }
         for (int m = 0; m < M; ++m)

@@ -37,20 +37,38 @@ struct Call {
     }
 };
 
+// Two rows of values as one line of a panel: element by element side by side, or the one row as it is.
+inline void interleave(const float* a, const float*, float* line, int64_t columns) {
+    std::memcpy(line, a, columns * sizeof(float));
+}
+
+inline void interleave(const bf16* a, const bf16* b, bf16* line, int64_t columns) {
+    for (int64_t c = 0; c < columns; c += LANES) {
+        vh low, high = {};
+        std::memcpy(&low, a + c, sizeof low);
+        if (b) std::memcpy(&high, b + c, sizeof high);
+        const vu words = __builtin_convertvector(low, vu) | (__builtin_convertvector(high, vu) << 16);
+        std::memcpy(static_cast<void*>(line + 2 * c), &words, sizeof words);
+    }
+}
+
 // Keys: columns are tokens, K is the width. Values: columns are the width, 64 (or what is left) to a panel, K is the
 // tokens. Tokens that the row does not have are zero.
 template <typename T>
 void pack_chunk(const Call<T>& call, int64_t row, int64_t head, int64_t first, T* keys, T* values) {
     constexpr int64_t STEP = Step<T>::STEP;
     const int64_t width = call.width, n = std::min(CHUNK, call.contexts[row] - first);
-    std::memset(static_cast<void*>(keys), 0, call.chunk_size() * sizeof(T));
+    if (n < CHUNK) std::memset(static_cast<void*>(keys), 0, call.chunk_size() * sizeof(T));
     for (int64_t t = 0; t < n; ++t) {
-        const T *k = call.slot(call.k, row, head, first + t), *v = call.slot(call.v, row, head, first + t);
+        const T* k = call.slot(call.k, row, head, first + t);
         for (int64_t d = 0; d < width; d += STEP) std::memcpy(keys + (d * CHUNK + t * STEP), k + d, sizeof(T) * STEP);
+    }
+    for (int64_t t = 0; t < n; t += STEP) {
+        const T* v = call.slot(call.v, row, head, first + t);
+        const T* next = t + STEP - 1 < n ? call.slot(call.v, row, head, first + t + STEP - 1) : nullptr;
         for (int64_t left = 0; left < width; left += CHUNK) {
             const int64_t columns = std::min(CHUNK, width - left);
-            T* line = values + left * CHUNK + t / STEP * columns * STEP + t % STEP;
-            for (int64_t d = 0; d < columns; ++d) line[d * STEP] = v[left + d];
+            interleave(v + left, next ? next + left : nullptr, values + left * CHUNK + t * columns, columns);
         }
     }
 }
