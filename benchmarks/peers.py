@@ -9,13 +9,14 @@ and never counts as beaten. docs/benchmarks.md says what counts and how to read 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from figures import arguments, present
 from peer_race.agreement import judge_all
 from peer_race.catalogue import OURS, PEERS, judge, ours
 from peer_race.contest import Contest, Race, say
-from peer_race.materials import prepare
+from peer_race.materials import Materials, prepare
 from peer_race.report import figures_of, print_contests
 from peer_race.workload import SCENARIOS, Prompts
 
@@ -29,25 +30,29 @@ def main() -> None:
     logs = options.install / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     names = options.scenario or (QUICK if options.quick else [scenario.name for scenario in SCENARIOS])
-    chosen = [peer for peer in PEERS if not options.peer or peer.name in options.peer]
-    absent = [peer for peer in PEERS if not peer.installed(materials)]
     race = Race(materials, [s for s in SCENARIOS if s.name in names], options.threads, logs, options.quick)
-    for peer in absent:
-        say(f"{peer.name}: absent; make {peer.target} installs it")
+    missing = who_misses(materials, options.peer)
     contests: list[Contest] = []
     prompts = Prompts(materials.model_dir)
     engine = race.start(OURS, ours(materials, options.threads))
     try:
-        for peer in chosen:
-            if peer not in absent:
+        for peer in PEERS:
+            if peer.name not in missing:
                 contests += race.against(peer, engine, prompts)
     finally:
         engine.close()
     judge_all(contests, judge(materials, options.threads), materials.adapters)
     print_contests(contests, engine.version)
-    missing = [peer for peer in PEERS if peer in absent or peer not in chosen]
     figures = figures_of(contests, missing, engine.version, quick=options.quick)
     present("Against peers", figures, options.json)
+
+
+def who_misses(materials: Materials, wanted: Sequence[str] | None) -> dict[str, str]:
+    """The peers that take no part, each with the reason."""
+    missing = {peer.name: f"absent (make {peer.target})" for peer in PEERS if not peer.installed(materials)}
+    for name, reason in missing.items():
+        say(f"{name}: {reason}")
+    return missing | {peer.name: "not asked" for peer in PEERS if wanted and peer.name not in wanted}
 
 
 def parse() -> argparse.Namespace:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import median, quantiles
 
 from figures import Figure, at_least, at_most, print_table
 from peer_race.agreement import WRONG, correct
-from peer_race.catalogue import OURS, Peer
+from peer_race.catalogue import OURS
 from peer_race.contest import Contest
 from peer_race.process import Run
 
@@ -23,13 +24,15 @@ def print_contests(contests: Sequence[Contest], version: str) -> None:
         print_table(f"{scenario.name}: {scenario.title}", COLUMNS, rows)
 
 
-def figures_of(contests: Sequence[Contest], absent: Sequence[Peer], version: str, *, quick: bool) -> list[Figure]:
-    """Everything that was measured, then for each scenario ours as a multiple of the best correct peer.
+def figures_of(contests: Sequence[Contest], missing: Mapping[str, str], version: str, *, quick: bool) -> list[Figure]:
+    """Everything that was measured, and for each scenario ours as a multiple of the best correct peer.
 
-    That promise is kept only against all peers: where one is absent or failed, was not quiet or answered fewer tokens
-    than the scenario has, a multiple that suffices is shown and not judged.
+    `missing` has the peers that took no part, and why.
+    That promise is kept only against all peers: where one is missing or failed, a multiple that suffices is shown and
+    not judged. Nor is any in a quick run, whose answers are shorter, or where no pair was quiet. Wrong answers of our
+    own break it whatever the speed.
     """
-    figures = [Figure(f"{peer.name}: absent (make {peer.target})", 0, "") for peer in absent]
+    figures = [Figure(f"{peer}: {reason}", 0, "") for peer, reason in missing.items()]
     for group in _by_scenario(contests):
         name = group[0].scenario.name
         runs = [pair.ours for contest in group for pair in contest.pairs]
@@ -38,28 +41,28 @@ def figures_of(contests: Sequence[Contest], absent: Sequence[Peer], version: str
             label = f"{name}: {contest.peer} {contest.version}"
             figures += _speed(label, [pair.peer for pair in contest.pairs])
             figures += [Figure(f"{label}: {who} fits", share, "") for who, share in contest.agreement.items()]
-        figures += _promises(group, complete=not absent and not quick)
+        figures += _promises(group, complete=not missing, quick=quick)
     return figures
 
 
-def _promises(group: Sequence[Contest], *, complete: bool) -> Iterator[Figure]:
+def _promises(group: Sequence[Contest], *, complete: bool, quick: bool) -> Iterator[Figure]:
     scenario = group[0].scenario
     counted = [contest for contest in group if contest.pairs and correct(contest, contest.peer)]
     if not counted:
         return
-    complete = complete and not any(contest.failure or contest.noisy for contest in group)
-    complete = complete and all(correct(contest, OURS) for contest in counted)
     best = min(counted, key=lambda contest: contest.ratio)
     versus = f"{scenario.name}: {OURS} over {best.peer}, the best correct peer here"
-    yield _judged(at_least(versus, best.ratio, "", scenario.target), complete=complete)
+    promises = [at_least(versus, best.ratio, "", scenario.target)]
     if scenario.bounds_ttft:
         ratio = median(median(p.ours.first_token_s) / median(p.peer.first_token_s) for p in best.pairs)
-        yield _judged(at_most(f"{versus}, TTFT", ratio, "", 1.0), complete=complete)
-
-
-def _judged(figure: Figure, *, complete: bool) -> Figure:
-    holds = figure.holds if complete or not figure.holds else None
-    return Figure(figure.name, figure.value, figure.unit, figure.target, holds)
+        promises.append(at_most(f"{versus}, TTFT", ratio, "", 1.0))
+    measured = not quick and not any(contest.noisy for contest in group)
+    complete = complete and not any(contest.failure for contest in group)
+    for promise in promises:
+        holds = promise.holds if measured and (complete or not promise.holds) else None
+        if not all(correct(contest, OURS) for contest in counted):
+            holds = False
+        yield replace(promise, holds=holds)
 
 
 def _speed(name: str, runs: Sequence[Run]) -> Iterator[Figure]:

@@ -101,8 +101,8 @@ class LlamaServer:
 
 def _version(server: str) -> str:
     shown = subprocess.run([server, "--version"], capture_output=True, text=True, check=True)
-    found = re.search(r"version: (.+)", shown.stdout + shown.stderr)
-    return found.group(1) if found else "unknown"
+    found = re.search(r"version: (\S+).*commit (\w+)", shown.stdout + shown.stderr)
+    return " ".join(found.groups()) if found else "unknown"
 
 
 def _free_port() -> int:

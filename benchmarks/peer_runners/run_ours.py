@@ -5,7 +5,6 @@ Tokens are taken as they cross the socket; no peer is asked for text either, whe
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import subprocess
 import sys
@@ -28,9 +27,8 @@ MIB = 1 << 20
 class Lorikeet:
     """An engine process and a connection to it."""
 
-    version = importlib.metadata.version("lorikeet-serving")
-
     def __init__(self, settings: dict[str, Any]) -> None:
+        self.version = _commit()
         self._folder = tempfile.TemporaryDirectory()
         endpoint = f"ipc://{self._folder.name}/engine.sock"
         config = Path(self._folder.name, "engine.json")
@@ -107,6 +105,18 @@ class Lorikeet:
             self._last_hello = time.monotonic()
             self._socket.send(encode(Hello(PROTOCOL_VERSION)))
         return decode_engine(self._socket.recv()) if self._socket.poll(wait_ms) else None
+
+
+def _commit() -> str:
+    """The commit that runs, with a mark when files were changed since."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude=*"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return described.stdout.strip() or "unknown"
 
 
 def _config(settings: dict[str, Any], endpoint: str) -> dict[str, Any]:
