@@ -198,39 +198,15 @@ def build_engine(
     set_threads(config.threads)
     model = model or load_model(config.model_dir, config.dtype, config.quantization, config.device)
     _check_same(config, model)
-    spec, weights, dtype, is_gpu = model.spec, model.weights, model.weights.dtype, model.gpu is not None
+    spec, dtype, is_gpu = model.spec, model.weights.dtype, model.gpu is not None
     budget = divide_memory(config, model)
     config = replace(config, max_num_seqs=budget.max_num_seqs)
-    ops = serving_ops(config, model)
     placement = placement or _placement(config.device)
     overlaps = placement.lanes.is_asynchronous and timeline is None
-    runner = ModelRunner(
-        config=config,
-        spec=spec,
-        ops=profiled(ops, weights, timeline) if timeline else ops,
-        weights=weights,
-        budget=budget,
-        placement=placement,
-        timeline=timeline or NOT_PROFILED,
-    )
-    if is_gpu and timeline is None:
-        runner.warm_up()
+    runner = _build_runner(config, model, budget, placement, timeline)
     table, source = spec.module_table(config.model_name), AdapterSource(LocalBlobStore(config.store_dir))
     loader = AdapterLoader(source, table, dtype, config.max_rank, pins_memory=is_gpu)
-    kv = KvManager(
-        n_blocks=budget.n_blocks,
-        block_size=config.block_size,
-        block_bytes=budget.block_bytes,
-        n_host_slots=budget.n_host_slots,
-        enable_prefix_caching=config.enable_prefix_caching,
-    )
-    residency = AdapterResidency(
-        n_grains=runner.arena.n_grains,
-        grain_bytes=GRAIN * dtype.itemsize,
-        host_bytes=config.host_adapter_cache_bytes,
-        max_loading=config.max_adapters_per_step,
-        n_prefix_blocks=kv.n_prefix_blocks,
-    )
+    kv, residency = _build_pools(config, budget, n_grains=runner.arena.n_grains, grain_bytes=GRAIN * dtype.itemsize)
     name = str(dtype).removeprefix("torch.")
     cost = ModelCost.of(spec, itemsize=dtype.itemsize, int8_weights=model.quantization == "int8")
     limits = limits_of(
@@ -253,6 +229,49 @@ def build_engine(
         timeline=timeline or NOT_PROFILED,
     )
     return Engine(config, loop, runner, loader, spec, budget, name, model.digest)
+
+
+def _build_runner(
+    config: EngineConfig,
+    model: LoadedModel,
+    budget: MemoryBudget,
+    placement: Placement,
+    timeline: StepTimeline | None,
+) -> ModelRunner:
+    """With every step recorded that will be, on a GPU."""
+    ops = serving_ops(config, model)
+    runner = ModelRunner(
+        config=config,
+        spec=model.spec,
+        ops=profiled(ops, model.weights, timeline) if timeline else ops,
+        weights=model.weights,
+        budget=budget,
+        placement=placement,
+        timeline=timeline or NOT_PROFILED,
+    )
+    if model.gpu is not None and timeline is None:
+        runner.warm_up()
+    return runner
+
+
+def _build_pools(
+    config: EngineConfig, budget: MemoryBudget, *, n_grains: int, grain_bytes: int
+) -> tuple[KvManager, AdapterResidency]:
+    kv = KvManager(
+        n_blocks=budget.n_blocks,
+        block_size=config.block_size,
+        block_bytes=budget.block_bytes,
+        n_host_slots=budget.n_host_slots,
+        enable_prefix_caching=config.enable_prefix_caching,
+    )
+    residency = AdapterResidency(
+        n_grains=n_grains,
+        grain_bytes=grain_bytes,
+        host_bytes=config.host_adapter_cache_bytes,
+        max_loading=config.max_adapters_per_step,
+        n_prefix_blocks=kv.n_prefix_blocks,
+    )
+    return kv, residency
 
 
 def _placement(device: str) -> Placement:
