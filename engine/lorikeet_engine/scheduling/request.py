@@ -108,6 +108,11 @@ class Request:
         self.tokens = list(self.prompt)
 
     @property
+    def origin(self) -> tuple[object, ...]:
+        """What the choices of one request have in common: they share the blocks that this determines."""
+        return self.tenant, self.adapter, self.cache_salt, self.prompt
+
+    @property
     def n_total(self) -> int:
         """Tokens it holds if it runs to `max_tokens`."""
         return self.n_prompt + self.max_tokens

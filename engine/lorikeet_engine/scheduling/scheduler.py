@@ -135,7 +135,10 @@ class Scheduler:
             InvalidRequest, ContextLengthExceeded: see `intake.check_request`; or an id that is in use.
             AdapterRetired: the adapter is being unloaded.
             Overloaded: the queue is full, or the first token would come too late; see `AdmissionGate`.
+            ValueError: the requests are not choices of one prompt.
         """
+        if len({request.origin for request in requests}) != 1:
+            raise ValueError("requests of one submit have one tenant, adapter and prompt")
         for request in requests:
             check_request(request, self._limits, self._kv)
             if request.request_id in self._running.by_id or request.request_id in self._room:

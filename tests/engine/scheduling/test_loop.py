@@ -145,7 +145,8 @@ def test_tokens_a_second_are_those_of_the_last_ten() -> None:
 
 def test_a_request_is_told_when_it_began_before_its_first_token_and_only_once() -> None:
     engine = scripted_engine(max_num_seqs=1)
-    engine.loop.submit([request("a", max_tokens=2), request("b", max_tokens=1)], 0.0)
+    for one in (request("a", max_tokens=2), request("b", max_tokens=1)):
+        engine.loop.submit([one], 0.0)
     told = [[type(event).__name__ for event in engine.loop.step(float(now))] for now in range(3)]
     assert told == [["Admitted", "TokenOutput"], ["TokenOutput"], ["Admitted", "TokenOutput"]]
 

@@ -67,6 +67,15 @@ def test_siblings_wait_while_the_first_computes_the_prompt_and_start_when_it_has
     engine.drain()
 
 
+def test_requests_that_are_not_choices_of_one_prompt_are_refused_together() -> None:
+    """They would share blocks: one tenant's request would read another's prompt."""
+    engine = stepped_engine()
+    for other in (request("b", n_prompt=11), request("b", n_prompt=10, tenant="other")):
+        with pytest.raises(ValueError, match="one tenant, adapter and prompt"):
+            engine.submit_together([request("a", n_prompt=10), other])
+    assert not engine.loop.has_work
+
+
 def test_each_answer_draws_with_its_own_seed_at_the_same_indexes() -> None:
     engine = stepped_engine()
     engine.submit_together(sequences(3, max_tokens=4))
