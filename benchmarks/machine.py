@@ -9,10 +9,12 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
-PACKAGES = ("torch", "transformers", "peft", "numpy")
+PACKAGES = ("torch", "triton", "transformers", "peft", "numpy")
+GPU_FIELDS = "name,driver_version,memory.total,clocks.sm,clocks.max.sm,power.limit"
 
 
 def machine() -> dict[str, object]:
@@ -24,6 +26,14 @@ def machine() -> dict[str, object]:
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in PACKAGES},
     }
+
+
+def gpu_machine() -> dict[str, object]:
+    """The same with the GPU and its clocks, as its driver's tool tells them."""
+    query = ["nvidia-smi", f"--query-gpu={GPU_FIELDS}", "--format=csv,noheader"]
+    answer = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    fields = zip(GPU_FIELDS.split(","), answer.split(", "), strict=True)
+    return machine() | {f"gpu {name}": value for name, value in fields}
 
 
 def _version(name: str) -> str:

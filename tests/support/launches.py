@@ -58,7 +58,10 @@ class _Note:
         general = set(options["do_not_specialize"] or ())
         unaligned = general | set(options["do_not_specialize_on_alignment"] or ())
         names = list(inspect.signature(self._kernel.fn).parameters)
-        signature = {name: _type_of(arg, name in unaligned) for name, arg in zip(names, args, strict=False)}
+        given = dict(zip(names, args, strict=False))
+        # The runtime takes an argument that is None for a constant.
+        signature = {name: _type_of(arg, name in unaligned) for name, arg in given.items() if arg is not None}
+        constants |= {name: None for name, arg in given.items() if arg is None}
         if "UPCAST" in names:
             constants["UPCAST"] = False
         self._launches.append(Launch(self._name, signature, constants, num_warps, num_stages))
