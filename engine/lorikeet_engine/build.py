@@ -17,6 +17,7 @@ from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.cost import DEVICES, ModelCost, load_profile
 from lorikeet_engine.errors import UnsupportedModel
 from lorikeet_engine.execution.device import GpuMemory, gpu_memory, resolve_device, resolve_dtype, set_threads
+from lorikeet_engine.execution.host_memory import keep_freed_activations
 from lorikeet_engine.execution.memory_budget import (
     GPU_MAX_SEQS,
     GPU_SHARE,
@@ -196,6 +197,7 @@ def build_engine(
     """
     config = decide_device(config)
     set_threads(config.threads)
+    keep_freed_activations()
     model = model or load_model(config.model_dir, config.dtype, config.quantization, config.device)
     _check_same(config, model)
     spec, dtype, is_gpu = model.spec, model.weights.dtype, model.gpu is not None
