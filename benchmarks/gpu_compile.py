@@ -147,7 +147,7 @@ def lora_launches(rows: int) -> Iterator[Launch]:
                 base_bias=None,
                 max_rank=MAX_RANK,
                 processors=132,
-                config=lora_config(rows <= lora_tiles.MAX_LOW_TOKENS, site.in_features, DTYPE),
+                config=lora_config(rows <= lora_tiles.MAX_LOW_TOKENS, site.in_features, len(site.slices), DTYPE),
             ),
         )
 

@@ -7,24 +7,22 @@ nothing else (`IS_GPU` false).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 import torch
 
 from lorikeet_engine.cost import DeviceProfile
+from lorikeet_engine.ops.triton.tuning import timing
+from lorikeet_engine.ops.triton.tuning.timing import REPLAYS, Call
 from lorikeet_engine.simulation.shipped import load_device
 
 IS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if IS_GPU else "cpu"
-WARM_UPS, REPLAYS = 3, 21
 CACHE_ROUNDS = 3  # inputs are this many times as large as the last cache
 MAX_COPIES = 64
 COPY_BYTES = 1 << 30
 GEMM_SIDE = 8192
-
-Call = Callable[[], object]
 
 
 def n_copies(n_bytes: int) -> int:
@@ -37,36 +35,7 @@ def n_copies(n_bytes: int) -> int:
 
 def seconds_of(calls: Sequence[Call], *, quick: bool = False) -> float:
     """Median seconds of one of the calls; together they are one recording."""
-    if not IS_GPU:
-        started = time.perf_counter()
-        for call in calls:
-            call()
-        return (time.perf_counter() - started) / len(calls)
-    graph = _captured(calls)
-    times = []
-    for replay in range(WARM_UPS + (REPLAYS // 3 if quick else REPLAYS)):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        if replay >= WARM_UPS:
-            times.append(begin.elapsed_time(end) / 1e3)
-    return median(times) / len(calls)
-
-
-def _captured(calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for call in calls:
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    return graph
+    return timing.seconds_of(calls, replays=REPLAYS // 3 if quick else REPLAYS)
 
 
 def copy_rate(*, quick: bool = False) -> float:

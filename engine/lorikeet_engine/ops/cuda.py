@@ -20,7 +20,7 @@ from lorikeet_engine.ops.triton.attention_decode import DecodeConfig, attend_dec
 from lorikeet_engine.ops.triton.attention_decode import default_config as default_decode
 from lorikeet_engine.ops.triton.attention_prefill import PrefillConfig, attend_prefill, prefill_tiles
 from lorikeet_engine.ops.triton.attention_prefill import default_config as default_prefill
-from lorikeet_engine.ops.triton.tuning import config_for
+from lorikeet_engine.ops.triton.tuning.table import config_for
 
 
 @dataclass(slots=True)
@@ -190,7 +190,9 @@ class CudaOps:
             base_bias=base_bias,
             max_rank=self._max_rank,
             processors=self._processors,
-            config=lora_config(x.shape[0] <= lora_tiles.MAX_LOW_TOKENS, site.in_features, arena.dtype),
+            config=lora_config(
+                x.shape[0] <= lora_tiles.MAX_LOW_TOKENS, site.in_features, len(site.slices), arena.dtype
+            ),
         )
 
     def greedy(self, *, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -243,11 +245,11 @@ def prefill_config(shape: PageShape, window: int) -> PrefillConfig:
 
 
 @lru_cache
-def lora_config(is_low: bool, in_features: int, dtype: torch.dtype) -> lora_tiles.LoraConfig:
+def lora_config(is_low: bool, in_features: int, n_slices: int, dtype: torch.dtype) -> lora_tiles.LoraConfig:
     """By the height of a step's tiles, so that sums are cut alike in all steps of a kind."""
     n_tokens = lora_tiles.MAX_LOW_TOKENS if is_low else lora_tiles.MAX_LOW_TOKENS + 1
     default = lora_tiles.default_config(n_tokens=n_tokens, in_features=in_features, dtype=dtype)
-    key: dict[str, int | str] = {"rows": lora_tiles.tile_height(n_tokens), "in": in_features}
+    key: dict[str, int | str] = {"rows": lora_tiles.tile_height(n_tokens), "in": in_features, "slices": n_slices}
     return replace(default, **config_for("lora", **key, dtype=str(dtype).removeprefix("torch.")))
 
 

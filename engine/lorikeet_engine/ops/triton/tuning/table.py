@@ -1,6 +1,6 @@
 """Which launch configuration a kernel gets: what was measured on this device, else what its own file reckons.
 
-`tuned.json` holds what `python -m lorikeet_engine.ops.triton.tune` measured on machines that have a GPU, by the
+`tuned.json` holds what `python -m lorikeet_engine.ops.triton.tuning` measured on machines that have a GPU, by the
 device's name. Nothing is measured while serving. A kernel's file keeps the rules of thumb (`default_config`), so this
 module knows names and numbers only.
 """

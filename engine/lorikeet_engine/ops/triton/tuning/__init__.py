@@ -1,0 +1,1 @@
+"""Launch configurations measured on a GPU: the table that serving reads, and the command that fills it."""
