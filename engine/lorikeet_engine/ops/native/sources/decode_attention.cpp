@@ -54,16 +54,16 @@ inline void prefetch(const T* from, int64_t count) {
     for (int64_t d = 0; d < count; d += 64 / int64_t(sizeof(T))) __builtin_prefetch(from + d, 0, 2);
 }
 
-// Keys that are wanted next, fetched token by token beside the work on values.
+// Keys or values of a head and span, fetched token by token beside the work on those before.
 template <typename T>
 struct Upcoming {
-    const T* k;
+    const T* from;
     const Piece* pieces;
     int64_t n_pieces, width, token = 0;
 
     void fetch() {
         if (n_pieces == 0) return;
-        prefetch(k + pieces->at + token * width, width);
+        prefetch(from + pieces->at + token * width, width);
         if (++token == pieces->n) ++pieces, --n_pieces, token = 0;
     }
 };
@@ -175,14 +175,14 @@ struct Mix<bf16, G, 1> {
 
 template <typename T, int G, int COLUMNS>
 void mix(const T* v, int64_t width, const Piece* pieces, int64_t n_pieces, const Weights<T>* weights, float* parts,
-         int64_t part_size, Upcoming<T>& upcoming) {
+         int64_t part_size, Upcoming<T>& next) {
     using M = Mix<T, G, COLUMNS>;
     M sum;
     for (int64_t i = 0, t = 0; i < n_pieces; ++i) {
         const T* row = v + pieces[i].at;
         int64_t n = 0;
         for (; n + M::TOKENS <= pieces[i].n; n += M::TOKENS, t += M::TOKENS, row += M::TOKENS * width) {
-            for (int64_t token = 0; token < M::TOKENS; ++token) upcoming.fetch();
+            for (int64_t token = 0; token < M::TOKENS; ++token) next.fetch();
             sum.add(row, row + width, weights, t);
         }
         if (n < pieces[i].n) sum.add(row, nullptr, weights, t++);
@@ -190,19 +190,27 @@ void mix(const T* v, int64_t width, const Piece* pieces, int64_t n_pieces, const
     for (int g = 0; g < G; ++g) sum.put(g, parts + g * part_size);
 }
 
+// Where one head's keys, values and queries lie, and the keys and values that this thread wants after them: memory is
+// read a span ahead, so that it is busy all the time.
+template <typename T>
+struct Head {
+    const T *k, *v, *q;
+    Upcoming<T> next_k, next_v;
+};
+
 template <typename T, int G, int W>
-void attend_head(const T* k, const T* v, const T* q, int64_t width, float scale, const Piece* pieces, int64_t n_pieces,
-                 float* parts, Upcoming<T> upcoming) {
+void attend_head(Head<T>& head, int64_t width, float scale, const Piece* pieces, int64_t n_pieces, float* parts) {
     constexpr int COLUMNS = G <= 6 ? 4 : 2;  // as many as the registers hold
     const int64_t part_size = width + LANES;
     Weights<T> weights[G];
     int64_t t = 0;
     for (int64_t i = 0; i < n_pieces; ++i)
         for (int64_t first = 0; first < pieces[i].n; first += LANES) {
-            const int64_t n = std::min(LANES, pieces[i].n - first), at = pieces[i].at + first * width;
-            prefetch(v + at, n * width);
+            const int64_t n = std::min(LANES, pieces[i].n - first);
+            const T* k = head.k + pieces[i].at + first * width;
+            for (int64_t token = 0; token < n; ++token) head.next_k.fetch();
             for (int g = 0; g < G; ++g) {
-                vf s = scores_of<T, W>(k + at, q + g * width, width, n);
+                vf s = scores_of<T, W>(k, head.q + g * width, width, n);
                 std::memcpy(weights[g].scores + t, &s, sizeof s);
             }
             t += n;
@@ -210,11 +218,12 @@ void attend_head(const T* k, const T* v, const T* q, int64_t width, float scale,
     for (int g = 0; g < G; ++g) weigh(weights[g], t, scale, parts[g * part_size], parts[g * part_size + 1]);
     int64_t d = 0;
     float* acc = parts + LANES;
+    const T* v = head.v;
     for (; d + COLUMNS * LANES <= width; d += COLUMNS * LANES)
-        mix<T, G, COLUMNS>(v + d, width, pieces, n_pieces, weights, acc + d, part_size, upcoming);
+        mix<T, G, COLUMNS>(v + d, width, pieces, n_pieces, weights, acc + d, part_size, head.next_v);
     for (; d + 2 * LANES <= width; d += 2 * LANES)
-        mix<T, G, 2>(v + d, width, pieces, n_pieces, weights, acc + d, part_size, upcoming);
-    if (d < width) mix<T, G, 1>(v + d, width, pieces, n_pieces, weights, acc + d, part_size, upcoming);
+        mix<T, G, 2>(v + d, width, pieces, n_pieces, weights, acc + d, part_size, head.next_v);
+    if (d < width) mix<T, G, 1>(v + d, width, pieces, n_pieces, weights, acc + d, part_size, head.next_v);
 }
 
 // Query heads [g, g + G) of each group; `next` is the unit that this thread takes after this one, if any.
@@ -225,12 +234,16 @@ void attend_span(const Pages<T>& pages, const Unit& unit, const Unit* next, int6
     const int64_t n_pieces = pieces_of(pages, unit, pieces);
     const int64_t n_next = next ? pieces_of(pages, *next, next_pieces) : 0;
     for (int64_t head = unit.kv_first; head < unit.kv_end; ++head) {
-        const T *k = pages.k + head * step, *v = pages.v + head * step;
+        const bool is_last = head + 1 == unit.kv_end;
+        const int64_t at = (is_last ? (next ? next->kv_first : 0) : head + 1) * step, n = is_last ? n_next : n_pieces;
+        const Piece* following = is_last ? next_pieces : pieces;
+        Head<T> one{pages.k + head * step,
+                    pages.v + head * step,
+                    q + (head * group + g) * width,
+                    {pages.k + at, following, n, width},
+                    {pages.v + at, following, n, width}};
         float* parts = scratch + (unit.part + head * group + g) * (width + LANES);
-        Upcoming<T> upcoming{k + step, pieces, n_pieces, width};
-        if (head + 1 == unit.kv_end) upcoming = {pages.k + (next ? next->kv_first * step : 0), next_pieces, n_next, width};
-        attend_head<T, G, W>(k, v, q + (head * group + g) * width, width, float(pages.scale), pieces, n_pieces, parts,
-                             upcoming);
+        attend_head<T, G, W>(one, width, float(pages.scale), pieces, n_pieces, parts);
     }
 }
 
