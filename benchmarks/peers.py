@@ -9,22 +9,23 @@ and never counts as beaten. docs/benchmarks.md says what counts and how to read 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from figures import arguments, present
+from figures import Figure, arguments, present
 from peer_race.agreement import judge_all
 from peer_race.catalogue import OURS, PEERS, judge, ours
-from peer_race.contest import Contest, Race, say
+from peer_race.contest import Contest, OursFailed, Race, say
 from peer_race.materials import Materials, prepare
 from peer_race.report import figures_of, print_contests
-from peer_race.workload import SCENARIOS, Prompts
+from peer_race.workload import SCENARIOS
 
 QUICK = ("a", "a_lora", "b", "d")
 INSTALL = Path(__file__).parents[1] / "var" / "peers"
 
 
-def main() -> None:
+def main() -> int:
     options = parse()
     materials = prepare(options.model_dir, options.install)
     logs = options.install / "logs"
@@ -33,18 +34,23 @@ def main() -> None:
     race = Race(materials, [s for s in SCENARIOS if s.name in names], options.threads, logs, options.quick)
     missing = who_misses(materials, options.peer)
     contests: list[Contest] = []
-    prompts = Prompts(materials.model_dir)
+    failure = ""
     engine = race.start(OURS, ours(materials, options.threads))
     try:
-        for peer in PEERS:
-            if peer.name not in missing:
-                contests += race.against(peer, engine, prompts)
+        for contest in race.run([peer for peer in PEERS if peer.name not in missing], engine):
+            contests.append(contest)
+    except OursFailed as error:
+        failure = f"{OURS} failed: {error}"
+        say(failure)
     finally:
         engine.close()
+    contests.sort(key=lambda contest: SCENARIOS.index(contest.scenario))
     judge_all(contests, judge(materials, options.threads), materials.adapters)
     print_contests(contests, engine.version)
     figures = figures_of(contests, missing, engine.version, quick=options.quick)
+    figures += [Figure(failure, 1, "", "0", False)] if failure else []
     present("Against peers", figures, options.json)
+    return 1 if failure else 0
 
 
 def who_misses(materials: Materials, wanted: Sequence[str] | None) -> dict[str, str]:
@@ -66,4 +72,4 @@ def parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

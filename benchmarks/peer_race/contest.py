@@ -26,6 +26,10 @@ RUN_TIMEOUT_S = 900.0
 PAIRS = ((10.0, 5), (40.0, 3), (float("inf"), 1))
 
 
+class OursFailed(Exception):
+    """Our own engine failed; there is nothing more to compare."""
+
+
 @dataclass(frozen=True)
 class Pair:
     """The same requests, answered by ours and by the peer."""
@@ -86,12 +90,22 @@ class Race:
         say(f"starting {name}")
         return RunnerProcess(program, self.logs / f"{name}.log", START_TIMEOUT_S)
 
-    def against(self, peer: Peer, ours: RunnerProcess, prompts: Prompts) -> Iterator[Contest]:
-        """All scenarios; a peer that fails in one of them is started again for the next."""
+    def run(self, peers: Sequence[Peer], ours: RunnerProcess) -> Iterator[Contest]:
+        """Every peer in every scenario, one peer after another, so that only two engines are in memory.
+
+        Raises:
+            OursFailed: between two contests or in one; those before it stand.
+        """
+        prompts = Prompts(self.materials.model_dir)
+        for peer in peers:
+            yield from self._against(peer, ours, prompts)
+
+    def _against(self, peer: Peer, ours: RunnerProcess, prompts: Prompts) -> Iterator[Contest]:
+        """All scenarios, those without adapters first; a peer that fails in one is started again for the next."""
         running: RunnerProcess | None = None
         current: Program | None = None
         try:
-            for scenario in self.scenarios:
+            for scenario in sorted(self.scenarios, key=lambda scenario: bool(scenario.adapters)):
                 contest = Contest(scenario, peer.name)
                 try:
                     program = peer.program(self.materials, scenario, self.n_threads)
@@ -133,11 +147,11 @@ class Race:
 
 
 def run_ours(ours: RunnerProcess, asks: list[Ask]) -> Run:
-    """A failure of ours ends the whole run: there is nothing to compare then."""
+    """Raises OursFailed."""
     try:
         return ours.run(asks, RUN_TIMEOUT_S)
     except RunnerFailed as error:
-        raise SystemExit(f"{OURS} failed: {error}") from error
+        raise OursFailed(str(error)) from error
 
 
 def collect(contest: Contest, pair: Callable[[], Pair]) -> None:
