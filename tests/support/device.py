@@ -36,6 +36,8 @@ def open_runner(
     max_model_len: int = 256,
     adapter_pool_bytes: int = 1 << 20,
     n_host_slots: int = 0,
+    max_num_seqs: int = 0,
+    max_num_batched_tokens: int = 0,
     ops: Ops | None = None,
     timeline: StepTimeline | None = None,
     placement: Placement = ON_HOST,
@@ -56,6 +58,8 @@ def open_runner(
         max_model_len=max_model_len,
         kv_cache_bytes=n_blocks * block_size * token_bytes,
         adapter_pool_bytes=adapter_pool_bytes,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
         swap_space=n_host_slots * block_size * token_bytes,
     )
     weights = load_weights(model_dir, spec, dtype=torch_dtype, ops=ops)

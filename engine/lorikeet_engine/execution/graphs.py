@@ -10,7 +10,7 @@ replayed for (prompts, more rows than were asked for, a backend that cannot reco
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -86,11 +86,11 @@ class DecodeGraphs:
             self._prepare(key, plan, runs or None), [index for index, row in enumerate(plan.rows) if row.samples]
         )
 
-    def record_all(self) -> None:
-        """Record every step there is, the largest first, with rows that only pad; nothing is compiled afterwards."""
+    def every_step(self) -> Iterator[Callable[[], torch.Tensor]]:
+        """What computes each step that there is, with rows that only pad: the largest first, since memory is shared."""
         for n_rows in reversed(self._sizes):
             for runs in (None, ()):
-                self._prepare((n_rows, runs is not None), NOTHING, runs)()
+                yield self._prepare((n_rows, runs is not None), NOTHING, runs)
 
     def _prepare(
         self, key: tuple[int, bool], plan: StepPlan, runs: tuple[LoraRun, ...] | None
@@ -106,6 +106,7 @@ class DecodeGraphs:
         graph.buffer.fill(plan, code, block_size=self._block_size, n_blocks=self._n_blocks)
         return partial(self._compute, graph)
 
+    @torch.inference_mode()
     def _compute(self, graph: Graph) -> torch.Tensor:
         if graph.recording is not None and graph.logits is not None:
             graph.recording.replay()

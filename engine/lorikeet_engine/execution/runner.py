@@ -8,6 +8,7 @@ device's lanes is fenced against what the others still do to the same bytes.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -28,9 +29,12 @@ from lorikeet_engine.lora.batch import runs_of
 from lorikeet_engine.model_spec import ModelSpec
 from lorikeet_engine.models.llama import LlamaModel
 from lorikeet_engine.models.weights import Weights
-from lorikeet_engine.ops.interface import Ops
+from lorikeet_engine.ops.interface import LoraRun, Ops
 from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
-from lorikeet_engine.scheduling.plan import PlanRow, StepPlan, StepResult
+from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams, StepPlan, StepResult
+
+# Lengths of prompts between which kernels are chosen or compiled differently.
+WARM_UP_TOKENS = (128, 256, 512)
 
 
 class PackedImage(Protocol):
@@ -89,6 +93,7 @@ class ModelRunner:
         self._loads = SpanFences(placement.lanes)  # extents on their way into the arena
         self._choice = placement.token_choice(ops, budget.max_num_seqs)
         self._launched: LaunchedStep | None = None
+        self._max_tokens = config.max_num_batched_tokens
         self._model = LlamaModel(
             spec=spec,
             ops=ops,
@@ -154,10 +159,27 @@ class ModelRunner:
         return found[0]
 
     def warm_up(self) -> None:
-        """Record all steps that are recorded, so that none is while requests wait."""
-        with torch.inference_mode():
-            self._graphs.record_all()
+        """Record all steps that are recorded and compile for all others, so that neither is done while requests wait.
+
+        What is in the pages means nothing yet, so the steps may write there.
+        """
+        for step in self._graphs.every_step():
+            self._lanes.run(Lane.COMPUTE, step)
+        for plan in self._warm_up_plans():
+            for runs in (None, ()):
+                self._lanes.run(Lane.COMPUTE, partial(self._compute, self._prepare_once(plan, runs), list(plan.rows)))
         self._lanes.mark(Lane.COMPUTE).wait()
+
+    def _warm_up_plans(self) -> Iterator[StepPlan]:
+        """Prompts of a few lengths, alone and beside a row that decodes."""
+        block, most = self.kv.block_size, self._max_tokens - 1
+        lengths = sorted({n for n in (2, block + 1, *WARM_UP_TOKENS, most) if 2 <= n <= most})
+        for length in lengths:
+            n_tokens = min(length, (self.kv.n_blocks - 2) * block, self.budget.max_model_len)
+            blocks = tuple(range(2, 2 + -(-n_tokens // block)))
+            prompt = _warm_up_row(Phase.PREFILL, n_tokens, blocks)
+            yield StepPlan(0, (prompt,))
+            yield StepPlan(0, (_warm_up_row(Phase.DECODE, 1, (1,)), prompt))
 
     def _prepare(self, plan: StepPlan) -> PreparedStep:
         """Send the step's numbers, behind whatever its rows have to wait for."""
@@ -168,11 +190,16 @@ class ModelRunner:
         recorded = self._graphs.prepare(plan, runs)
         if recorded is not None:
             return recorded
-        code = self._ops.encode_runs(runs, plan.n_tokens) if runs else ()
+        return self._prepare_once(plan, runs or None)
+
+    def _prepare_once(self, plan: StepPlan, runs: tuple[LoraRun, ...] | None) -> PreparedStep:
+        """A step that is not kept."""
+        code = () if runs is None else self._ops.encode_runs(runs, plan.n_tokens)
         buffer = StepBuffer(StepSize.of(plan, self.kv.block_size, len(code)), self._feed)
         buffer.fill(plan, code, block_size=self.kv.block_size, n_blocks=self.kv.n_blocks)
-        inputs = buffer.inputs(plan, runs or None)
-        return PreparedStep(partial(self._model.forward, inputs, self.kv.layers), range(buffer.size.n_sampled))
+        inputs = buffer.inputs(plan, runs)
+        forward = partial(self._model.forward, inputs, self.kv.layers)
+        return PreparedStep(partial(self._ops.run, forward), range(buffer.size.n_sampled))
 
     @torch.inference_mode()
     def _compute(self, step: PreparedStep, sampling: list[PlanRow]) -> None:
@@ -207,6 +234,10 @@ class ModelRunner:
             self._loads.pass_on(Lane.COMPUTE, grain, n_grains)
         self.arena.move(source_grain, target_grain, n_grains, run=partial(self._lanes.run, Lane.COMPUTE))
         return time.perf_counter() - started
+
+
+def _warm_up_row(phase: Phase, n_tokens: int, blocks: tuple[int, ...]) -> PlanRow:
+    return PlanRow("", phase, (0,) * n_tokens, 0, blocks, None, -1, True, SamplingParams(), 0)
 
 
 @torch.inference_mode()

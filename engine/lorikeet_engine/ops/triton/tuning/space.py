@@ -218,7 +218,12 @@ def _lora_task(
         ]
 
     name = str(dtype).removeprefix("torch.")
-    key: dict[str, int | str] = {"rows": lora_tiles.tile_height(rows), "in": shape.in_features, "slices": len(site), "dtype": name}
+    key: dict[str, int | str] = {
+        "rows": lora_tiles.tile_height(rows),
+        "in": shape.in_features,
+        "slices": len(site),
+        "dtype": name,
+    }
     return Task("lora", key, configs, calls)
 
 
