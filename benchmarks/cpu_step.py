@@ -25,8 +25,8 @@ from lorikeet_adapters.manifest import GRAIN
 from lorikeet_adapters.modules import MODULES, ModuleTable
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.cost import ModelCost, StepShape, adapter_bytes, kv_block_bytes, lora_row_flops, step_work
-from lorikeet_engine.execution.device import set_threads
-from lorikeet_engine.execution.memory_budget import available_memory, plan_memory
+from lorikeet_engine.execution.machine.device import set_threads
+from lorikeet_engine.execution.machine.memory_budget import available_memory, plan_memory
 from lorikeet_engine.execution.runner import ModelRunner
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.model_spec import ModelSpec, load_model_spec

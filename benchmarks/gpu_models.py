@@ -10,7 +10,7 @@ import torch
 from lorikeet_adapters.manifest import GRAIN, BlockShape, plan_extent
 from lorikeet_adapters.modules import MODULES, ModuleTable
 from lorikeet_engine.config import EngineConfig
-from lorikeet_engine.execution.memory_budget import plan_memory
+from lorikeet_engine.execution.machine.memory_budget import plan_memory
 from lorikeet_engine.execution.placement import Placement, beside_the_host
 from lorikeet_engine.execution.runner import ModelRunner
 from lorikeet_engine.execution.streams.lanes import CudaLanes, HostLanes, Lane, Lanes

@@ -16,9 +16,9 @@ from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.cost import DEVICES, ModelCost, load_profile
 from lorikeet_engine.errors import UnsupportedModel
-from lorikeet_engine.execution.device import GpuMemory, gpu_memory, resolve_device, resolve_dtype, set_threads
-from lorikeet_engine.execution.host_memory import keep_freed_activations
-from lorikeet_engine.execution.memory_budget import (
+from lorikeet_engine.execution.machine.device import GpuMemory, gpu_memory, resolve_device, resolve_dtype, set_threads
+from lorikeet_engine.execution.machine.host_memory import keep_freed_activations
+from lorikeet_engine.execution.machine.memory_budget import (
     GPU_MAX_SEQS,
     GPU_SHARE,
     MemoryBudget,

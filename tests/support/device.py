@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from lorikeet_engine.config import EngineConfig
-from lorikeet_engine.execution.device import resolve_dtype
-from lorikeet_engine.execution.memory_budget import plan_memory
+from lorikeet_engine.execution.machine.device import resolve_dtype
+from lorikeet_engine.execution.machine.memory_budget import plan_memory
 from lorikeet_engine.execution.placement import ON_HOST, Placement
 from lorikeet_engine.execution.profiled_ops import profiled
 from lorikeet_engine.execution.runner import ModelRunner

@@ -19,7 +19,7 @@ from lorikeet_adapters.manifest import GRAIN
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.execution.graphs import DecodeGraphs, PreparedStep
 from lorikeet_engine.execution.kv_cache import KvCache
-from lorikeet_engine.execution.memory_budget import MemoryBudget
+from lorikeet_engine.execution.machine.memory_budget import MemoryBudget
 from lorikeet_engine.execution.placement import ON_HOST, Placement
 from lorikeet_engine.execution.staging import StepBuffer, StepSize
 from lorikeet_engine.execution.streams.fences import SpanFences

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lorikeet_engine.execution import cgroup
+from lorikeet_engine.execution.machine import cgroup
 
 
 @pytest.fixture

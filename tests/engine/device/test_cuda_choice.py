@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lorikeet_engine.errors import UnsupportedModel
-from lorikeet_engine.execution.device import resolve_device, resolve_dtype
+from lorikeet_engine.execution.machine.device import resolve_device, resolve_dtype
 
 
 @pytest.fixture

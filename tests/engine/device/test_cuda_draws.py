@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lorikeet_engine.execution.sampler import filtered_probabilities, sample, uniform
 from lorikeet_engine.execution.sampling.draws import ROWS_AT_ONCE, draw, probabilities
+from lorikeet_engine.execution.sampling.sampler import filtered_probabilities, sample, uniform
 from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams
 

@@ -8,7 +8,7 @@ import sys
 
 PROBE = """
 import ctypes, resource
-from lorikeet_engine.execution.host_memory import keep_freed_activations
+from lorikeet_engine.execution.machine.host_memory import keep_freed_activations
 library = ctypes.CDLL(None)
 library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 library.free.argtypes = [ctypes.c_void_p]

@@ -9,9 +9,9 @@ import pytest
 
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.errors import UnsupportedModel
-from lorikeet_engine.execution import memory_budget
-from lorikeet_engine.execution.device import GpuMemory
-from lorikeet_engine.execution.memory_budget import MemoryBudget, available_memory, plan_memory
+from lorikeet_engine.execution.machine import memory_budget
+from lorikeet_engine.execution.machine.device import GpuMemory
+from lorikeet_engine.execution.machine.memory_budget import MemoryBudget, available_memory, plan_memory
 from lorikeet_engine.model_spec import spec_from_config
 from tests.support.tiny_models import CONFIGS
 

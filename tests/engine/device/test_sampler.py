@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from lorikeet_engine.execution.sampler import filtered_probabilities, sample, uniform
+from lorikeet_engine.execution.sampling.sampler import filtered_probabilities, sample, uniform
 from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams
 
@@ -107,7 +107,7 @@ def test_a_token_of_probability_zero_is_never_drawn_at_the_edges(monkeypatch: py
     logits = torch.full((1, 4), float("-inf"))
     logits[0, 1], logits[0, 2] = 0.0, 0.0
     for number, token in ((0.0, 1), (0.5, 2), (1 - 2**-53, 2)):
-        monkeypatch.setattr("lorikeet_engine.execution.sampler.uniform", lambda *_, n=number: n)
+        monkeypatch.setattr("lorikeet_engine.execution.sampling.sampler.uniform", lambda *_, n=number: n)
         assert sample(logits, [a_row("r", SamplingParams(temperature=1.0))], OPS) == {"r": token}
 
 

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import torch
 
-from lorikeet_engine.execution.sampler import sample, uniform
 from lorikeet_engine.execution.sampling.draws import draw
+from lorikeet_engine.execution.sampling.sampler import sample, uniform
 from lorikeet_engine.execution.streams.pinned import upload
 from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.scheduling.plan import PlanRow

@@ -15,7 +15,7 @@ from pathlib import Path
 from lorikeet_engine.config import MIB, EngineConfig
 from lorikeet_engine.cost import blocks_for, kv_block_bytes, suggested_max_num_seqs, theoretical_concurrency
 from lorikeet_engine.errors import UnsupportedModel
-from lorikeet_engine.execution.cgroup import memory_left
+from lorikeet_engine.execution.machine.cgroup import memory_left
 from lorikeet_engine.model_spec import ModelSpec
 
 KV_SHARE = 0.25  # of the memory available at start, when kv_cache_bytes is not given

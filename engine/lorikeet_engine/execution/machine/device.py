@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from lorikeet_engine.errors import UnsupportedModel
-from lorikeet_engine.execution.cgroup import cpu_quota
+from lorikeet_engine.execution.machine.cgroup import cpu_quota
 
 MANY_CORES = 1 << 16
 
