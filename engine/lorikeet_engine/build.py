@@ -197,7 +197,6 @@ def build_engine(
     """
     config = decide_device(config)
     set_threads(config.threads)
-    keep_freed_activations()
     model = model or load_model(config.model_dir, config.dtype, config.quantization, config.device)
     _check_same(config, model)
     spec, dtype, is_gpu = model.spec, model.weights.dtype, model.gpu is not None

@@ -140,6 +140,10 @@ class ProfiledOps:
         with self._timer.op("greedy", None):
             return self._ops.greedy(logits=logits)
 
+    def run(self, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """One by one, so that each is seen."""
+        return compute()
+
     def record(self, compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Recording] | None:
         """Never, see above."""
 

@@ -173,6 +173,9 @@ class CpuOps:
         best, tokens = logits.max(dim=-1)
         return tokens, torch.isfinite(best)
 
+    def run(self, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+        return compute()
+
     def record(self, compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Recording] | None:
         del compute
         return None

@@ -198,6 +198,9 @@ class CudaOps:
     def greedy(self, *, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return sampling.greedy(logits=logits)
 
+    def run(self, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+        return compute()
+
     def record(self, compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Recording] | None:
         """By a CUDA graph. The first computation, on a stream of its own, compiles what is not compiled yet and lets
         cuBLAS take its workspace, neither of which may happen while a stream is captured."""

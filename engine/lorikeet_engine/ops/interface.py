@@ -198,6 +198,11 @@ class Ops(Protocol):
         """Of [S, vocab]: the first of the largest, int64 [S], and whether it is finite, bool [S]."""
         ...
 
+    def run(self, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """What `compute` returns; the backend may gather its ops and carry them out together. The result may be
+        overwritten by the next `run` or replay."""
+        ...
+
     def record(self, compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Recording] | None:
         """Compute once and return the result and what computes it again in place; None = this backend cannot."""
         ...

@@ -142,6 +142,9 @@ class ReferenceOps:
         tokens = torch.tensor(best, dtype=torch.int64)
         return tokens, torch.isfinite(logits[torch.arange(len(best)), tokens])
 
+    def run(self, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+        return compute()
+
     def record(self, compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Recording] | None:
         del compute
         return None

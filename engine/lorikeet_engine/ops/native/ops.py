@@ -175,7 +175,10 @@ class NativeCpuOps:
         self, *, batch: AttentionBatch, window: int, n_kv_heads: int, block_size: int, dtype: torch.dtype
     ) -> NativePlan:
         del n_kv_heads, dtype
-        return NativePlan(batch, window, block_size, torch.tensor(batch.query_starts[batch.n_decode :]))
+        starts = torch.tensor(batch.query_starts[batch.n_decode :])
+        if self._tape is not None:
+            self._tape.hold(starts)
+        return NativePlan(batch, window, block_size, starts)
 
     def attention(
         self, *, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, plan: NativePlan, scale: float
@@ -249,7 +252,13 @@ class NativeCpuOps:
         )
         return tokens, finite
 
-    def record(self, compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Recording] | None:
+    def run(self, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """In one parallel region, with its tensors on the scratch: no threads are woken and no memory is faulted in
+        for every op."""
+        result, _ = self.record(compute)
+        return result
+
+    def record(self, compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Recording]:
         self._tape = tape = Tape(self._run, self._scratch)
         try:
             result = compute()

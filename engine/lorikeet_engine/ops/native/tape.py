@@ -61,12 +61,17 @@ class Tape:
         self._scratch = scratch
         self._ops = array("q")
         self._n_ops = 0
+        self._held: list[torch.Tensor] = []
         self._free: defaultdict[int, list[np.ndarray]] = defaultdict(list)
         self._chunk, self._used = -1, 0
 
     def append(self, function: int, words: tuple[int, ...]) -> None:
         self._ops.extend((function, len(words), *words))
         self._n_ops += 1
+
+    def hold(self, tensor: torch.Tensor) -> None:
+        """Keep what an op reads by address and nobody else keeps until it has run."""
+        self._held.append(tensor)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An output on the scratch."""
