@@ -17,7 +17,6 @@ from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.cost import DEVICES, ModelCost, load_profile
 from lorikeet_engine.errors import UnsupportedModel
 from lorikeet_engine.execution.machine.device import GpuMemory, gpu_memory, resolve_device, resolve_dtype, set_threads
-from lorikeet_engine.execution.machine.host_memory import keep_freed_activations
 from lorikeet_engine.execution.machine.memory_budget import (
     GPU_MAX_SEQS,
     GPU_SHARE,
@@ -139,7 +138,7 @@ def divide_memory(config: EngineConfig, model: LoadedModel) -> MemoryBudget:
         weights_bytes=nbytes,
         available_bytes=model.gpu.allowed(config.gpu_memory_utilization or GPU_SHARE),
         host_bytes=model.available_bytes,
-        n_graphs=2 * len(few_numbers(config.max_num_seqs or GPU_MAX_SEQS)),
+        recorded_rows=few_numbers(config.max_num_seqs or GPU_MAX_SEQS),
     )
 
 
