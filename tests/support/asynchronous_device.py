@@ -66,6 +66,10 @@ class LateLanes:
         elif not isinstance(item, tuple):
             item()
 
+    @property
+    def is_busy(self) -> bool:
+        return any(self._queues.values())
+
     def finish(self) -> None:
         while any(self._queues.values()):
             self.carry_out_something()

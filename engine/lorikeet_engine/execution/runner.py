@@ -135,11 +135,6 @@ class ModelRunner:
                 self._lanes.run(Lane.COMPUTE, partial(self._compute, step, sampling))
         self._launched = LaunchedStep(plan.step_id, sampling, started, self._lanes.mark(Lane.COMPUTE))
 
-    @property
-    def is_computing(self) -> bool:
-        """Whether the device is still at a launched step."""
-        return self._launched is not None and not self._launched.end.is_passed()
-
     def collect(self) -> StepResult:
         """The outcome of the launched step, once it is there."""
         step, self._launched = self._launched, None

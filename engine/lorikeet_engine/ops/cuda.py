@@ -68,6 +68,7 @@ class CudaOps:
         is_gpu = self._device.type != "cpu"
         self._processors = torch.cuda.get_device_properties(self._device).multi_processor_count if is_gpu else 1
         self._pool: Any = None  # memory that all recordings share: they never run at once
+        self._results: dict[tuple[int, torch.dtype], torch.Tensor] = {}  # where they leave what they computed
 
     def pack_linear(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
         out_features, in_features = weight.shape
@@ -209,15 +210,24 @@ class CudaOps:
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            compute()
+            first = compute()
         torch.cuda.current_stream().wait_stream(stream)
+        kept = self._room_for(first)
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
-            result = compute()
+            kept.copy_(compute())
         graph.replay()
-        return result, CudaRecording(graph)
+        return kept, CudaRecording(graph)
+
+    def _room_for(self, result: torch.Tensor) -> torch.Tensor:
+        """Rows like these, for all recordings the same ones: each its own logits would be hundreds of megabytes."""
+        n_rows, width = result.shape
+        key = width, result.dtype
+        if key not in self._results or self._results[key].shape[0] < n_rows:
+            self._results[key] = torch.empty_like(result)
+        return self._results[key][:n_rows]
 
 
 class PageShape(NamedTuple):

@@ -85,7 +85,13 @@ def gpu_budget(available: int = 8 * GIB, host: int = 4 * GIB, **knobs: Any) -> M
         model_dir=Path("m"), model_name="tiny", store_dir=Path("s"), endpoint="ipc://e", device="cuda", **knobs
     )
     return plan_memory(
-        config, SPEC, itemsize=2, weights_bytes=100_000_000, available_bytes=available, host_bytes=host, n_graphs=20
+        config,
+        SPEC,
+        itemsize=2,
+        weights_bytes=100_000_000,
+        available_bytes=available,
+        host_bytes=host,
+        recorded_rows=(1, 64),
     )
 
 

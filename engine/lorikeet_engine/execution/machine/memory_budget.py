@@ -9,6 +9,7 @@ follows from the table: how many requests of full length fit, what `max_num_seqs
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,6 +29,8 @@ GPU_RESERVE_BYTES = 768 * MIB  # what cuBLAS, Triton and the allocator keep besi
 GPU_MAX_SEQS = 256  # `max_num_seqs` is chosen up to here
 GRAPH_NODE_BYTES = 4096  # one recorded launch: its node, its arguments and the driver's copy, rounded up
 LAUNCHES_PER_LAYER = 18
+GRAPH_FAMILIES = 2  # with adapters and without
+WORD_BYTES, WORDS_OF_A_ROW = 8, 16
 ATTENTION_SPLITS = 32  # parts of one row's context, each with a float32 partial result
 SPLIT_SUMS = 16  # float32 planes of a LoRA product whose inner dimension is split
 
@@ -136,13 +139,13 @@ def plan_memory(
     weights_bytes: int,
     available_bytes: int,
     host_bytes: int | None = None,
-    n_graphs: int = 0,
+    recorded_rows: Sequence[int] = (),
 ) -> MemoryBudget:
     """Divide `available_bytes` of the device, counted before the weights were loaded, and `host_bytes` of the host.
 
     Args:
         host_bytes: None where device and host are the same memory.
-        n_graphs: how many steps may be recorded.
+        recorded_rows: the numbers of rows for which steps are recorded, with adapters and without.
 
     Raises:
         UnsupportedModel: a request of `max_model_len` tokens, or the sum of the rows, does not fit, or two settings
@@ -176,7 +179,7 @@ def plan_memory(
         block_bytes=block,
         max_model_len=max_model_len,
         max_num_seqs=rows,
-        graph_bytes=n_graphs * spec.n_layers * LAUNCHES_PER_LAYER * GRAPH_NODE_BYTES,
+        graph_bytes=graph_bytes(config, spec, recorded_rows, max_model_len=max_model_len),
         host_left_bytes=None if host_bytes is None else host_bytes - config.host_adapter_cache_bytes - swap_bytes,
     )
     return _with_pool(empty, config)
@@ -240,6 +243,13 @@ def gpu_activation_bytes(config: EngineConfig, spec: ModelSpec, *, itemsize: int
     planes = (SPLIT_SUMS * rows + 2 * tokens) * 3 * config.max_rank * FLOAT_BYTES
     logits = rows * spec.vocab * (itemsize + 2 * FLOAT_BYTES)
     return hidden + partials + planes + logits
+
+
+def graph_bytes(config: EngineConfig, spec: ModelSpec, recorded_rows: Sequence[int], *, max_model_len: int) -> int:
+    """Recorded launches, and the words of each recorded step: a row's part of the block table and its integers."""
+    row = WORD_BYTES * (blocks_for(max_model_len, config.block_size) + WORDS_OF_A_ROW)
+    launches = spec.n_layers * LAUNCHES_PER_LAYER * GRAPH_NODE_BYTES
+    return sum(GRAPH_FAMILIES * (launches + n_rows * row) for n_rows in recorded_rows)
 
 
 def available_memory() -> int:
