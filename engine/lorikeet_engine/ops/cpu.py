@@ -14,8 +14,14 @@ import torch
 from torch.nn import functional as F
 
 from lorikeet_adapters.manifest import BIAS
-from lorikeet_engine.ops.extents import block_at
+from lorikeet_engine.ops.extents import Block, block_at
 from lorikeet_engine.ops.interface import AttentionBatch, LoraBatch, LoraRun, PackedLinear, Recording, SiteShape
+
+# What decides between adapters' products, measured on an AVX-512 core: a small product's price, the rate of products of
+# few rows, and of copying matrices side by side. 8 adapters of ranks 8 to 64 on 8 rows take 57 instead of 101 ms in
+# bf16 together, and 51 instead of 44 in float32.
+PRODUCT_S = {torch.bfloat16: 28e-6, torch.float32: 6e-6}
+FLOPS_S, COPY_BYTES_S = 60e9, 6e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,24 +156,17 @@ class CpuOps:
         site: SiteShape,
         base_bias: torch.Tensor | None,
     ) -> None:
-        for run in batch.runs:
-            head, tokens = run.head[layer], slice(run.first_token, run.first_token + run.n_tokens)
-            for module, column, width in site.slices:
-                entry = head[module]
-                if entry.rank == 0:
-                    continue
-                block = block_at(arena, run.base, entry, site.in_features, width)
-                target = out[tokens, column : column + width]
-                shrunk = x[tokens] @ block.a.T
-                if block.vector is None:
-                    target.addmm_(shrunk, block.bt)
-                    continue
-                # In float32 and rounded once, as the plain delta is.
-                added = block.vector
-                if entry.flags != BIAS:
-                    own = target if base_bias is None else target - base_bias[column : column + width].float()
-                    added = block.vector * own
-                target.copy_(target + (added + shrunk.float() @ block.bt.float()))
+        for module, column, width in site.slices:
+            runs = [run for run in batch.runs if run.head[layer][module].rank]
+            blocks = [block_at(arena, run.base, run.head[layer][module], site.in_features, width) for run in runs]
+            target = out[:, column : column + width]
+            bias = None if base_bias is None else base_bias[column : column + width]
+            if _costs_less_together(runs, blocks):
+                _add_together(target, x, runs, blocks)
+                continue
+            for run, block in zip(runs, blocks, strict=True):
+                tokens = slice(run.first_token, run.first_token + run.n_tokens)
+                _add_alone(target[tokens], x[tokens], block, run.head[layer][module].flags, bias)
 
     def greedy(self, *, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         best, tokens = logits.max(dim=-1)
@@ -179,6 +178,51 @@ class CpuOps:
     def record(self, compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Recording] | None:
         del compute
         return None
+
+
+def _add_alone(target: torch.Tensor, x: torch.Tensor, block: Block, flags: int, base_bias: torch.Tensor | None) -> None:
+    """One run's delta, and what its block's vector does."""
+    shrunk = x @ block.a.T
+    if block.vector is None:
+        target.addmm_(shrunk, block.bt)
+        return
+    # In float32 and rounded once, as the plain delta is.
+    added = block.vector
+    if flags != BIAS:
+        added = block.vector * (target if base_bias is None else target - base_bias.float())
+    target.copy_(target + (added + shrunk.float() @ block.bt.float()))
+
+
+def _costs_less_together(runs: Sequence[LoraRun], blocks: Sequence[Block]) -> bool:
+    """Whether one pair of products over all runs' ranks, most of it masked, is done sooner than a pair for each run.
+
+    Together every token meets every rank, and the matrices are copied side by side; alone each product has its price,
+    however small it is.
+    """
+    if len(runs) < 2 or any(block.vector is not None for block in blocks):
+        return False
+    elements = sum(block.a.numel() + block.bt.numel() for block in blocks)
+    n_tokens = runs[-1].first_token + runs[-1].n_tokens - runs[0].first_token
+    own = sum(run.n_tokens * (block.a.numel() + block.bt.numel()) for run, block in zip(runs, blocks, strict=True))
+    wasted_s = 2 * (n_tokens * elements - own) / FLOPS_S + elements * blocks[0].a.itemsize / COPY_BYTES_S
+    return wasted_s < 2 * (len(runs) - 1) * PRODUCT_S[blocks[0].a.dtype]
+
+
+def _add_together(target: torch.Tensor, x: torch.Tensor, runs: Sequence[LoraRun], blocks: Sequence[Block]) -> None:
+    """All runs' deltas from one pair of products; a rank that is not a token's own counts nothing for it."""
+    first = runs[0].first_token
+    tokens = slice(first, runs[-1].first_token + runs[-1].n_tokens)
+    shrunk = x[tokens] @ torch.cat([block.a for block in blocks]).T
+    kept = torch.zeros_like(shrunk)
+    rank = 0
+    for run, block in zip(runs, blocks, strict=True):
+        rows, own = (
+            slice(run.first_token - first, run.first_token - first + run.n_tokens),
+            slice(rank, rank + len(block.a)),
+        )
+        kept[rows, own] = shrunk[rows, own]
+        rank = own.stop
+    target[tokens].addmm_(kept, torch.cat([block.bt for block in blocks]))
 
 
 def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
