@@ -17,6 +17,7 @@ from lorikeet_adapters.image import AdapterImage
 from lorikeet_engine.execution.runner import ModelRunner
 from tests.support.closeness import relative_error
 from tests.support.device import BASE, Driven, open_runner, plan_of, random_ids
+from tests.support.ops_cases import BACKENDS
 from tests.support.tiny_models import (
     VOCAB,
     load_adapted_oracle,
@@ -27,6 +28,7 @@ from tests.support.tiny_models import (
 )
 
 TOLERANCE = 1e-5
+ALONE_TOLERANCE = 1e-4  # of a logit
 ADAPTERS: dict[str, dict[str, Any]] = {
     "all_r8": {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"},
     "qv_r3": {"r": 3, "lora_alpha": 7, "target_modules": ["q_proj", "v_proj"]},
@@ -50,26 +52,30 @@ class Adapted:
     directory: Path
     images: dict[str, AdapterImage]
     oracles: dict[str, Any]
+    backend: str
 
     def runner(self) -> ModelRunner:
-        runner = open_runner(self.directory, adapter_pool_bytes=2 << 20)
+        runner = open_runner(self.directory, adapter_pool_bytes=2 << 20, ops=BACKENDS[self.backend]())
         for name, image in self.images.items():
             runner.write_extent(PLACES[name], image)
         return runner
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen3"])
+@pytest.fixture(
+    scope="module", params=[(model, ops) for model in ("llama", "qwen3") for ops in ("cpu", "native")], ids=str
+)
 def adapted(
     request: pytest.FixtureRequest, model_dir: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Adapted:
-    directory = model_dir(request.param)
+    model, backend = request.param
+    directory = model_dir(model)
     table = open_runner(directory).spec.module_table("tiny")
     images, oracles = {}, {"base": load_oracle(directory)}
     for seed, (name, options) in enumerate(ADAPTERS.items()):
         folder = save_adapter(directory, tmp_path_factory.mktemp(name), seed=seed, **options)
         images[name] = pack_adapter(folder, table, torch.float32)
         oracles[name] = load_adapted_oracle(directory, folder)
-    return Adapted(directory, images, oracles)
+    return Adapted(directory, images, oracles, backend)
 
 
 def requests() -> dict[str, Driven]:
@@ -105,6 +111,20 @@ def test_prompts_and_decodes_of_all_adapters_share_a_step(adapted: Adapted) -> N
             if request.computed:
                 request.generated.append(10 + step)
         check(adapted, runner, list(driven.values()))
+
+
+def test_in_float32_an_answer_is_the_same_alone_and_in_company(adapted: Adapted) -> None:
+    """Greedy tokens are equal; logits differ by what the rows of a product beside it do to its rounding."""
+    company, alone = adapted.runner(), {name: adapted.runner() for name in requests()}
+    together, apart = requests(), requests()
+    for _ in range(6):
+        plan = plan_of([request.row() for request in together.values()])
+        for found, row in zip(company.logits(plan), plan.rows, strict=True):
+            single = alone[row.request_id].logits(plan_of([apart[row.request_id].row()]))[0]
+            assert (found - single).abs().max() <= ALONE_TOLERANCE
+            assert found.argmax() == single.argmax()
+            for request in (together[row.request_id], apart[row.request_id]):
+                request.generated.append(int(found.argmax()))
 
 
 def test_chunks_with_an_adapter_equal_the_whole_prompt(adapted: Adapted) -> None:

@@ -14,15 +14,18 @@ import torch
 from lorikeet_engine.ops.reference import ReferenceOps
 from tests.support.closeness import relative_error
 from tests.support.device import Driven, open_runner, plan_of, random_ids
+from tests.support.ops_cases import BACKENDS
 from tests.support.tiny_models import CONFIGS, VOCAB, load_oracle, oracle_logits
 
 TOLERANCE = 1e-5
+CPU_BACKENDS = ("cpu", "native")
 ModelDir = Callable[[str], Path]
 
 
 @pytest.mark.parametrize("name", list(CONFIGS))
-def test_whole_prompt_chunks_and_decode_equal_transformers(model_dir: ModelDir, name: str) -> None:
-    runner, oracle = open_runner(model_dir(name)), load_oracle(model_dir(name))
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_whole_prompt_chunks_and_decode_equal_transformers(model_dir: ModelDir, name: str, backend: str) -> None:
+    runner, oracle = open_runner(model_dir(name), ops=BACKENDS[backend]()), load_oracle(model_dir(name))
     tokens = random_ids(60, vocab=VOCAB, seed=1)
     expected = oracle_logits(oracle, tokens)
     whole = Driven("whole", tokens[:50], tuple(range(1, 9)))
@@ -37,8 +40,9 @@ def test_whole_prompt_chunks_and_decode_equal_transformers(model_dir: ModelDir, 
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2_window_in_upper_layers", "smollm3"])
-def test_requests_of_every_phase_share_a_step(model_dir: ModelDir, name: str) -> None:
-    runner, oracle = open_runner(model_dir(name)), load_oracle(model_dir(name))
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_requests_of_every_phase_share_a_step(model_dir: ModelDir, name: str, backend: str) -> None:
+    runner, oracle = open_runner(model_dir(name), ops=BACKENDS[backend]()), load_oracle(model_dir(name))
     prompts = {n: random_ids(n, vocab=VOCAB, seed=n) for n in (1, 8, 23, 40)}
     driven = {
         n: Driven(str(n), tokens, tuple(range(1 + 10 * i, 8 + 10 * i))) for i, (n, tokens) in enumerate(prompts.items())
