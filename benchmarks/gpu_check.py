@@ -38,6 +38,7 @@ from gpu_timing import IS_GPU  # noqa: E402
 from machine import gpu_machine  # noqa: E402
 
 BUDGET_S = 520.0
+CORRECTNESS_S = 220.0  # most of it for compiling; what is not reached then is said
 QUICK_BELOW_S = 200.0  # what is left for a part below which it measures less
 
 Part = Callable[[bool], list[Figure]]
@@ -49,14 +50,19 @@ def check_figures(checks: Sequence[Check]) -> list[Figure]:
         if check.wrong:
             print(f"WRONG: {check.name}: {', '.join(check.wrong)}", flush=True)  # noqa: T201
     return [
-        at_most(f"{check.name}: worst of {check.n_cases}, as a part of the tolerance", check.worst, "", 1.0)
+        at_most(
+            f"{check.name}: worst of {check.n_cases}{'' if check.is_whole else ' reached'}, as a part of the tolerance",
+            check.worst,
+            "",
+            1.0,
+        )
         for check in checks
     ]
 
 
 def correctness(quick: bool) -> list[Figure]:
     del quick
-    return check_figures(check_all())
+    return check_figures(check_all(time.perf_counter() + CORRECTNESS_S))
 
 
 def streams(quick: bool) -> list[Figure]:

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -29,11 +30,14 @@ def machine() -> dict[str, object]:
 
 
 def gpu_machine() -> dict[str, object]:
-    """The same with the GPU and its clocks, as its driver's tool tells them."""
-    query = ["nvidia-smi", f"--query-gpu={GPU_FIELDS}", "--format=csv,noheader"]
-    answer = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0]
-    fields = zip(GPU_FIELDS.split(","), answer.split(", "), strict=True)
-    return machine() | {f"gpu {name}": value for name, value in fields}
+    """The same with the GPU and its clocks, as far as its driver's tool is there to tell them."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return machine()
+    query = [tool, f"--query-gpu={GPU_FIELDS}", "--format=csv,noheader"]
+    lines = subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()
+    told = zip(GPU_FIELDS.split(","), lines[0].split(", ") if lines else (), strict=False)
+    return machine() | {f"gpu {name}": value for name, value in told}
 
 
 def _version(name: str) -> str:
