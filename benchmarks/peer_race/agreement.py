@@ -38,8 +38,8 @@ class Verdict:
 def judge_all(contests: Sequence[Contest], program: Program, adapters: Sequence[str]) -> None:
     """Fill every contest's `agreement`: the share of tokens that fit in the worst answer, by engine.
 
-    `WRONG` is the best of our own answers, had it been asked of the next adapter: what the rule sees where an engine
-    mixes adapters up, and so how well it can tell.
+    `WRONG` is the same of our own answers, had each been asked of the next adapter: what the rule sees where an engine
+    mixes adapters up.
     """
     verdicts = list(_verdicts(contests, adapters))
     questions = [question for verdict in verdicts for question in verdict.questions]
@@ -59,8 +59,7 @@ def judge_all(contests: Sequence[Contest], program: Program, adapters: Sequence[
     gaps = iter(json.loads(done.stdout))
     for verdict in verdicts:
         answers = [next(gaps) for _ in verdict.questions]
-        shares = [sum(gap <= TIE for gap in answer) / len(answer) for answer in answers]
-        verdict.contest.agreement[verdict.engine] = max(shares) if verdict.engine == WRONG else min(shares)
+        verdict.contest.agreement[verdict.engine] = min(sum(gap <= TIE for gap in one) / len(one) for one in answers)
 
 
 def correct(contest: Contest, engine: str) -> bool:

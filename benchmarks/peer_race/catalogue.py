@@ -26,13 +26,15 @@ class Peer:
 
     Attributes:
         target: the `make` target that installs it into `environment`, whose `.ready` says that it did; empty = it
-            comes with our own tests.
+            comes with our own environment.
+        many_adapters: how it serves several adapters, where it is not all of them together.
         program: what serves a scenario. Two scenarios with equal programs share a process.
     """
 
     name: str
     target: str
     environment: str
+    many_adapters: str
     program: Callable[[Materials, Scenario, int], Program]
 
     def installed(self, materials: Materials) -> bool:
@@ -93,8 +95,8 @@ def _shared(materials: Materials, n_threads: int) -> dict[str, Any]:
 
 
 PEERS = (
-    Peer("transformers", "", "", _transformers),
-    Peer("llama.cpp", "peer-llama", "llama", _llama),
-    Peer("openvino", "peer-openvino", "openvino", _openvino),
-    Peer("vllm", "peer-vllm", "vllm", _vllm),
+    Peer("transformers", "", "", "", _transformers),
+    Peer("llama.cpp", "peer-llama", "llama", "one adapter after another", _llama),
+    Peer("openvino", "peer-openvino", "openvino", "one adapter after another, grouped by the caller", _openvino),
+    Peer("vllm", "peer-vllm", "vllm", "", _vllm),
 )

@@ -54,6 +54,7 @@ class Contest:
     Attributes:
         pairs: those that count: the quiet ones or, with `noisy`, those that there are.
         failure: why there are none.
+        note: how the peer went about it.
         agreement: see `agreement`; by whose answers.
     """
 
@@ -64,6 +65,7 @@ class Contest:
     n_discarded: int = 0
     noisy: bool = False
     failure: str = ""
+    note: str = ""
     agreement: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -107,6 +109,7 @@ class Race:
         try:
             for scenario in sorted(self.scenarios, key=lambda scenario: bool(scenario.adapters)):
                 contest = Contest(scenario, peer.name)
+                contest.note = peer.many_adapters if len(scenario.adapters) > 1 else ""
                 try:
                     program = peer.program(self.materials, scenario, self.n_threads)
                     if running is None or program != current:

@@ -40,6 +40,7 @@ def figures_of(contests: Sequence[Contest], missing: Mapping[str, str], version:
         for contest in group:
             label = f"{name}: {contest.peer} {contest.version}"
             figures += _speed(label, [pair.peer for pair in contest.pairs])
+            figures += [Figure(f"{name}: {OURS} over {contest.peer}", contest.ratio, "")] if contest.pairs else []
             figures += [Figure(f"{label}: {who} fits", share, "") for who, share in contest.agreement.items()]
         figures += _promises(group, complete=not missing, quick=quick)
     return figures
@@ -86,7 +87,7 @@ def _peer_row(contest: Contest) -> tuple[str, ...]:
     if not contest.pairs:
         return name, "", "", "", "", "", "", contest.failure
     fit = contest.agreement.get(contest.peer)
-    notes = ["" if correct(contest, contest.peer) else "wrong answers, does not count"]
+    notes = [contest.note, "" if correct(contest, contest.peer) else "wrong answers, does not count"]
     notes.append("not quiet" if contest.noisy else "")
     notes.append(f"{contest.n_discarded} pairs discarded" if contest.n_discarded else "")
     cells = _speed_cells([pair.peer for pair in contest.pairs], f"{contest.ratio:.2f}")

@@ -35,8 +35,8 @@ class Lorikeet:
         config.write_text(json.dumps(_config(settings, endpoint)))
         self._process = subprocess.Popen([sys.executable, "-m", "lorikeet_engine", "--config", str(config)])
         self._digests: dict[str, str] = settings["digests"]
-        self._socket = zmq.Context.instance().socket(zmq.DEALER)
-        self._socket.linger = 0
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.connect(endpoint)
         self._last_hello = 0.0
         self._n_batches = 0

@@ -16,7 +16,7 @@ from channel import Answer, Ask, Clock, serve
 from transformers.generation.streamers import BaseStreamer
 
 
-class StepClock(BaseStreamer):
+class StepClock(BaseStreamer):  # type: ignore[misc]
     """When each step of `generate` handed its tokens over; the first call brings the prompt."""
 
     def __init__(self) -> None:
