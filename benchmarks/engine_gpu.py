@@ -19,7 +19,7 @@ import triton
 from figures import Figure, arguments, at_most, present
 from gpu_loop import loop_seconds
 from gpu_models import LARGE, TOY, Setting, fill_arena, gpu_setting, placed, random_extent
-from gpu_timing import DEVICE, IS_GPU, measured_rates, wall_seconds
+from gpu_timing import DEVICE, IS_GPU, guarded, measured_rates, wall_seconds
 
 from lorikeet_adapters.manifest import GRAIN
 from lorikeet_adapters.modules import MODULES
@@ -226,7 +226,7 @@ def measure(*, quick: bool) -> list[Figure]:
     bench = Bench(setting, extent, 7 if quick and IS_GPU else ROUNDS)
     figures: list[Figure] = []
     for part in PARTS:
-        figures += part(bench)
+        figures += guarded(part.__name__.replace("_", " "), part(bench))
         gc.collect()
         if IS_GPU:
             torch.cuda.empty_cache()

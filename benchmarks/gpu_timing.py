@@ -7,10 +7,12 @@ nothing else (`IS_GPU` false).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from figures import Figure
 
 from lorikeet_engine.cost import DeviceProfile
 from lorikeet_engine.ops.triton.tuning import timing
@@ -22,6 +24,7 @@ DEVICE = "cuda" if IS_GPU else "cpu"
 CACHE_ROUNDS = 3  # inputs are this many times as large as the last cache
 MAX_COPIES = 64
 COPY_BYTES = 1 << 30
+BROKE = " ran to its end"
 GEMM_SIDE = 8192
 
 
@@ -64,6 +67,17 @@ def wall_seconds(call: Call, *, rounds: int) -> list[float]:
             torch.cuda.synchronize()
         times.append(time.perf_counter() - started)
     return times
+
+
+def guarded(name: str, figures: Iterator[Figure]) -> Iterator[Figure]:
+    """The figures as far as they come; what breaks on a GPU is told and takes no other part with it."""
+    try:
+        yield from figures
+    except Exception:
+        if not IS_GPU:
+            raise
+        print(f"{name} broke:\n{traceback.format_exc()}", flush=True)  # noqa: T201
+        yield Figure(f"{name}{BROKE}", 0, "", "1", False)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from functools import partial
 import torch
 from figures import Figure, arguments, at_most, present
 from gpu_models import LARGE, TOY, fill_arena, random_extent
-from gpu_timing import DEVICE, IS_GPU, Rates, measured_rates, n_copies, seconds_of
+from gpu_timing import DEVICE, IS_GPU, Rates, guarded, measured_rates, n_copies, seconds_of
 
 from lorikeet_adapters.modules import MODULES
 from lorikeet_engine.lora.arena import LoraArena
@@ -246,10 +246,10 @@ def measure(*, quick: bool) -> list[Figure]:
     return [
         Figure("copy bandwidth", rates.copy / 1e12, "TB/s"),
         Figure("GEMM rate, bf16", rates.gemm / 1e12, "TFLOP/s"),
-        *attention_figures(ops, rates, quick=quick),
-        *lora_figures(ops, rates, quick=quick),
-        *dense_figures(ops, rates, quick=quick),
-        *block_figures(rates, quick=quick),
+        *guarded("attention", attention_figures(ops, rates, quick=quick)),
+        *guarded("LoRA", lora_figures(ops, rates, quick=quick)),
+        *guarded("dense kernels", dense_figures(ops, rates, quick=quick)),
+        *guarded("block copies", block_figures(rates, quick=quick)),
     ]
 
 
