@@ -119,9 +119,7 @@ def build(model_dir: Path, dtype: torch.dtype, context: int) -> Bench:
         adapter_pool_bytes=sum(extent.nbytes for extent in extents) + 4096,
         max_model_len=context + 1,
     )
-    backends: dict[str, Ops] = {"torch": CpuOps()}
-    if library := load_library():
-        backends["native"] = NativeCpuOps(library)
+    backends: dict[str, Ops] = {"torch": CpuOps(), "native": NativeCpuOps(load_library())}
     runners: dict[str, ModelRunner] = {}
     bases: tuple[int, ...] = ()
     for name, ops in backends.items():
@@ -210,8 +208,7 @@ def figures_of(scenario: Scenario, times: dict[str, list[float]], floor: float) 
         figures.append(Figure(f"{name}: {backend}", 1e3 * medians[backend], "ms"))
         spread = quantiles(values, n=10)
         figures.append(Figure(f"{name}: {backend}, p90 over p10", spread[-1] / spread[0], ""))
-    if "native" in medians:
-        figures.append(Figure(f"{name}: torch over native", medians["torch"] / medians["native"], ""))
+    figures.append(Figure(f"{name}: torch over native", medians["torch"] / medians["native"], ""))
     figures.append(Figure(f"{name}: floor", 1e3 * floor, "ms"))
     figures.append(Figure(f"{name}: best over floor", min(medians.values()) / floor, ""))
     return figures

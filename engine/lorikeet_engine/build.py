@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -37,7 +38,7 @@ from lorikeet_engine.models.weights import Weights, load_weights
 from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.ops.native.int8 import Int8CpuOps
-from lorikeet_engine.ops.native.library import load_library
+from lorikeet_engine.ops.native.library import NoNativeOps, load_library
 from lorikeet_engine.ops.native.ops import NativeCpuOps, covers
 from lorikeet_engine.profiling.step_timeline import StepTimeline
 from lorikeet_engine.profiling.timeline import NOT_PROFILED
@@ -47,6 +48,9 @@ from lorikeet_engine.scheduling.scheduler import Scheduler
 # Where the step-time model starts; it learns the rest from measured steps. Of GPUs, the first whose name fits.
 CPU_PROFILE = "cpu2.json"
 GPU_PROFILES = (("4090", "rtx4090.json"), ("", "h200.json"))
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +174,16 @@ def choose_ops(spec: ModelSpec, dtype: torch.dtype, quantization: str) -> Ops:
     Raises:
         UnsupportedModel: 8-bit weights without native ops.
     """
-    are_widths_known = covers(spec.hidden, spec.intermediate, spec.head_dim)
-    library = load_library() if are_widths_known else None
-    if quantization == "int8":
-        if library is None:
-            lacking = "a C++ compiler on this machine" if are_widths_known else "widths that are multiples of 16"
-            raise UnsupportedModel(f"quantization int8: its kernels need {lacking}")
-        return Int8CpuOps(library, dtype)
-    return NativeCpuOps(library) if library else CpuOps()
+    try:
+        if not covers(spec.hidden, spec.intermediate, spec.head_dim):
+            raise NoNativeOps("the model has widths that are no multiples of 16")
+        library = load_library()
+    except NoNativeOps as error:
+        if quantization == "int8":
+            raise UnsupportedModel(f"quantization int8: no native CPU ops: {error}") from error
+        log.info("no native CPU ops, torch's serve: %s", error)
+        return CpuOps()
+    return Int8CpuOps(library, dtype) if quantization == "int8" else NativeCpuOps(library)
 
 
 def build_engine(

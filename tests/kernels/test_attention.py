@@ -58,6 +58,18 @@ def test_one_rows_nan_stays_its_own(ops: Ops, dtype: torch.dtype) -> None:
     assert relative_error(found[1:], expected[1:]) <= ATTENTION_TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize(("block", "window"), [(1, 0), (1, 32), (16, 32), (16, 0)])
+def test_nothing_of_a_row_before_is_left_for_the_next(ops: Ops, dtype: torch.dtype, block: int, window: int) -> None:
+    """A row whose every score is NaN, then one that ends where a kernel's unit of work does."""
+    case = AttentionCase("after", ((101, 1), (16, 1), (53, 1)), block=block, window=window)
+    data = attention_data(case, dtype)
+    expected = attend(ReferenceOps(exact=True), case, data)
+    data.q[0] = float("nan")
+    found = attend(ops, case, data)
+    assert bool(torch.isnan(found[0]).all())
+    assert relative_error(found[1:], expected[1:]) <= ATTENTION_TOLERANCE[dtype]
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 16, 24])
 def test_a_prompt_in_chunks_is_a_prompt_at_once(ops: Ops, dtype: torch.dtype, chunk: int) -> None:
     case = AttentionCase("prompt", ((44, 44),), heads=3, kv_heads=1)

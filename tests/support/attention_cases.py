@@ -86,6 +86,7 @@ ATTENTION_CASES = (
     AttentionCase("blocks_of_32", ((31, 1), (32, 1), (65, 33)), block=32, width=64),
     AttentionCase("blocks_of_64", ((63, 1), (64, 1), (65, 1), (130, 3)), block=64),
     AttentionCase("blocks_of_1", ((5, 1), (7, 3)), block=1),
+    AttentionCase("blocks_of_1_and_whole_vectors", ((100, 1), (16, 1), (48, 1)), block=1, width=64),
 )
 
 

@@ -16,9 +16,8 @@ from lorikeet_engine.ops.native.library import load_library
 from lorikeet_engine.ops.native.ops import NativeCpuOps
 from lorikeet_engine.ops.triton.target import INTERPRETED
 
-BACKENDS: dict[str, Callable[[], Ops]] = {"cpu": CpuOps}
-if NATIVE_LIBRARY := load_library():
-    BACKENDS["native"] = partial(NativeCpuOps, NATIVE_LIBRARY)
+NATIVE_LIBRARY = load_library()
+BACKENDS: dict[str, Callable[[], Ops]] = {"cpu": CpuOps, "native": partial(NativeCpuOps, NATIVE_LIBRARY)}
 if INTERPRETED:
     BACKENDS["interpreter"] = partial(CudaOps, device="cpu", max_tokens=512, max_rank=64)
 

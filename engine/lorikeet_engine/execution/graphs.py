@@ -102,8 +102,10 @@ class DecodeGraphs:
             code_size = self._ops.lora_code_size(n_rows) if has_adapters else 0
             size = StepSize(n_rows, n_rows, n_rows, self._table_width, code_size)
             buffer = StepBuffer(size, self._feed, samples_all=True)
-            graph = self._graphs[key] = Graph(buffer, buffer.inputs(plan, runs))
+            graph = Graph(buffer, buffer.inputs(plan, runs))
         graph.buffer.fill(plan, code, block_size=self._block_size, n_blocks=self._n_blocks)
+        # Not before: a plan that is refused leaves no step behind, whose adapters the next plan would get.
+        self._graphs[key] = graph
         return partial(self._compute, graph)
 
     @torch.inference_mode()

@@ -18,6 +18,8 @@ from lorikeet_engine.ops.interface import Ops
 # Rows of the steps that a GPU records: a step is padded to the next one, by a third of its rows at most.
 RECORDED_ROWS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 
+MOST_KEPT = 64  # rows of a recorded step on a CPU: of a larger one the host's part is small anyhow
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -37,7 +39,8 @@ class Placement:
 
 
 def every_number(max_rows: int) -> Sequence[int]:
-    return range(1, max_rows + 1)
+    """Up to as many rows as make it worth while: each number keeps a buffer of its own."""
+    return range(1, min(max_rows, MOST_KEPT) + 1)
 
 
 def few_numbers(max_rows: int) -> Sequence[int]:

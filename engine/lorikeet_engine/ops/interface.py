@@ -45,7 +45,7 @@ class AttentionBatch:
         query_starts: first query token of each row, and T at the end.
         context_lens: per row, tokens to attend to, this step's included; of a recorded step, those it was recorded
             with, so what is replayed reads `contexts`.
-        contexts: [B], the same as a tensor; 0 = a row that pads a recorded step: its output is zero.
+        contexts: [B], the same as a tensor; 0 = a decode row that pads a recorded step: its output is zero.
         block_tables: [B, most blocks], padded with block 0, which is zero and belongs to nobody.
         positions: [T], each token's place in its sequence.
         slot_blocks: [T], the block that token t's key and value go to; -1 = nowhere.

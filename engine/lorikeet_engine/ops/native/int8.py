@@ -55,7 +55,8 @@ class Int8CpuOps(NativeCpuOps):
 
 def quantise(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """int8 [out, in] and float32 [out]: weight = integer * scale, to half a scale."""
-    largest = weight.abs().amax(1).float()
+    low, high = weight.aminmax(dim=1)  # and not abs(), which would be a second copy
+    largest = torch.maximum(-low, high).float()
     if not bool(torch.isfinite(largest).all()):
         raise ValueError("quantization int8: a weight is not finite")
     scale = largest / LARGEST

@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -36,24 +37,29 @@ FLAGS = (
 # GCC's calls are served by every runtime; Clang's only by LLVM's and Intel's.
 COMPILERS = {"libgomp": ("g++",), "libiomp5": ("g++", "clang++"), "libomp": ("g++", "clang++")}
 COMPILE_TIMEOUT_S = 300
+DIGEST_SUFFIX = ".sha256"
 
 
 class NoNativeOps(Exception):
-    """Why there is no library; the torch ops serve."""
+    """Why there is no library."""
 
 
-def load_library(cache_dir: Path | None = None) -> ctypes.CDLL | None:
-    """The library, compiled now unless the cache has it; None where it cannot be had, which one log line explains."""
+def load_library(cache_dir: Path | None = None) -> ctypes.CDLL:
+    """The library, compiled now unless the cache has it whole.
+
+    Raises:
+        NoNativeOps: it cannot be had; the message says why.
+    """
     try:
         runtime = openmp_runtime()
         compiler = find_compiler(runtime)
         path = (cache_dir or default_cache_dir()) / f"{_fingerprint(compiler, runtime)}.so"
-        if not path.exists():
+        if not _is_whole(path):
             _build(path, compiler, runtime)
+        _check_private(path.parent, path)
         return ctypes.CDLL(str(path))
-    except (NoNativeOps, OSError, subprocess.SubprocessError) as error:
-        log.info("no native CPU ops, torch's serve: %s", error)
-        return None
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        raise NoNativeOps(str(error)) from error
 
 
 def openmp_runtime() -> Path:
@@ -66,7 +72,8 @@ def openmp_runtime() -> Path:
     maps = Path("/proc/self/maps")
     if not maps.exists():
         raise NoNativeOps("this system does not list a process's libraries")
-    found = set(re.findall(r"(/\S*/lib(?:gomp|iomp5|omp)\b[^/\s]*)$", maps.read_text(), re.MULTILINE))
+    paths = {line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines() if "/" in line}
+    found = {path for path in paths if re.match(r"lib(gomp|iomp5|omp)\b", path.rpartition("/")[2])}
     if len(found) != 1:
         raise NoNativeOps(f"torch has {len(found)} OpenMP runtimes loaded")
     return Path(found.pop())
@@ -98,9 +105,29 @@ def _cpu() -> list[str]:
     return sorted({line for line in lines if line.startswith(("flags", "model name", "Features", "CPU part"))})
 
 
+def _is_whole(path: Path) -> bool:
+    """Whether the library is there as it was built: a crash may have left a part of it, which ends whoever loads it."""
+    digest = path.with_suffix(DIGEST_SUFFIX)
+    return path.exists() and digest.exists() and digest.read_text() == _digest(path)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_private(*paths: Path) -> None:
+    """Refuse what somebody else may have put or may change: a library runs with all that this process may do."""
+    for path in paths:
+        status = path.stat()
+        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise NoNativeOps(f"{path} is not this user's alone")
+
+
 def _build(path: Path, compiler: str, runtime: Path) -> None:
     """Compile beside `path` and rename: a process that looks meanwhile sees the whole library or none."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _check_private(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as name:
         folder = Path(name)
         sources = sorted(SOURCES.glob("*.cpp"))
@@ -108,7 +135,11 @@ def _build(path: Path, compiler: str, runtime: Path) -> None:
         objects = [str(folder / f"{source.stem}.o") for source in sources]
         # Without -fopenmp here, which would name the compiler's own runtime beside torch's.
         _run([[compiler, "-shared", "-o", str(folder / path.name), *objects, str(runtime)]])
+        (folder / path.name).chmod(0o700)
+        digest = folder / "digest"
+        digest.write_text(_digest(folder / path.name))
         (folder / path.name).replace(path)
+        digest.replace(path.with_suffix(DIGEST_SUFFIX))
     log.info("compiled the native CPU ops with %s", compiler)
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import torch
 
 from lorikeet_engine.ops.interface import AttentionBatch, LoraBatch, LoraRun, PackedLinear, Recording, SiteShape
-from lorikeet_engine.ops.native.tape import Scratch, Tape, address_of, call, run_of, word_of
+from lorikeet_engine.ops.native.scratch import Scratch
+from lorikeet_engine.ops.native.tape import Tape, address_of, call, run_of, word_of
 
 LANES = 16  # elements to a vector; every width is a multiple
 PANEL = 48  # columns of a packed weight that lie together
@@ -77,11 +78,13 @@ class NativeCpuOps:
         return out if padded == linear.out_features else out[:, : linear.out_features]
 
     def gather_rows(self, *, table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        table = self._rows(table)
         out = self._empty((rows.shape[0], table.shape[1]), table.dtype)
         self._emit(
             self._gather,
             out.data_ptr(),
             table.data_ptr(),
+            table.stride(0) * table.element_size(),
             rows.data_ptr(),
             rows.shape[0],
             table.shape[1] * table.element_size(),
@@ -99,6 +102,7 @@ class NativeCpuOps:
         self, *, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
         _check(x.dtype, x.shape[-1])
+        _check_whole(x, residual)
         out, total = self._empty(tuple(x.shape), x.dtype), self._empty(tuple(x.shape), x.dtype)
         self._norm(out, total, x, residual, weight, eps, 1)
         return out, total
@@ -130,6 +134,7 @@ class NativeCpuOps:
     def silu_mul(self, *, gate_up: torch.Tensor) -> torch.Tensor:
         n_rows, width = gate_up.shape[0], gate_up.shape[1] // 2
         _check(gate_up.dtype, width)
+        _check_whole(gate_up)
         out = self._empty((n_rows, width), gate_up.dtype)
         self._emit(self._functions[gate_up.dtype]["silu_mul"], out.data_ptr(), gate_up.data_ptr(), n_rows, width)
         return out
@@ -307,6 +312,11 @@ def whole(outputs: torch.Tensor) -> torch.Tensor:
     """A tensor [out, ...] with zeros behind it, up to whole vectors of outputs; only a vocabulary needs them."""
     missing = -outputs.shape[0] % LANES
     return torch.cat([outputs, outputs.new_zeros(missing, *outputs.shape[1:])]) if missing else outputs
+
+
+def _check_whole(*tensors: torch.Tensor) -> None:
+    if not all(tensor.is_contiguous() for tensor in tensors):
+        raise ValueError("the native ops read these rows without gaps")
 
 
 def panels(weight: torch.Tensor, step: int) -> torch.Tensor:

@@ -12,8 +12,6 @@ namespace {
 
 constexpr int64_t SPAN = 128, MAX_GROUP = 8;
 constexpr int GROUPS = SPAN / LANES;  // of tokens
-constexpr float NOTHING = -INFINITY;
-constexpr vi INDEX = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 template <typename T>
 struct Pages {
@@ -107,6 +105,7 @@ void weigh(Weights<T>& w, int64_t n, float scale, float& top, float& total) {
         sum_of += weight;
         store(w.weights + i * LANES, weight);
     }
+    store(w.weights + groups * LANES, vf{});  // the other half of a pair whose token is the last
     total = sum(sum_of);
 }
 

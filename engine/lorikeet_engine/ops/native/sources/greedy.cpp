@@ -20,15 +20,13 @@ inline bool beats(const Best& a, const Best& b) {
     return a.value > b.value;
 }
 
-constexpr vi INDEX = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-
 // Over [begin, end) of a row; whole vectors, and a rest at the end.
 template <typename T>
 Best best_of(const T* row, int64_t begin, int64_t end) {
-    Best best{-INFINITY, -1};
+    Best best{NOTHING, -1};
     int64_t i = begin;
     if (begin + LANES <= end) {
-        vf top = splat(-INFINITY);
+        vf top = splat(NOTHING);
         vi at = vi{} - 1;
         for (; i + LANES <= end; i += LANES) {
             const vf v = load(row + i);

@@ -14,7 +14,7 @@ namespace lorikeet {
 namespace {
 
 constexpr int64_t GRAIN = 16, MODULES = 7, RANK_MASK = 0xffff, FLAG_SHIFT = 16, DORA = 2;
-constexpr int64_t FIXED = 4;  // what reading a weight costs, in what computing with it costs a token
+constexpr int64_t FIXED = 4;  // reading a weight costs as much as computing with it for so many tokens
 // Rows of a matrix taken together, columns of a strip of Bt over all its tokens, tokens taken together; and columns of
 // Bt that never part, so that how they are summed does not depend on where a thread's share ends.
 constexpr int64_t ROWS = 4, STRIP = 2048, MAX_TOKENS = 4, TILE = 2 * LANES, AHEAD = 8192;

@@ -1,4 +1,4 @@
-// Root-mean-square norm in one pass, with the residual added on the way when there is one.
+// Root-mean-square norm, with the residual added on the way when there is one.
 #include <cmath>
 
 #include "team.h"

@@ -4,7 +4,6 @@
 // linear. The query heads of a KV head are rows of one product. Softmax is kept online over chunks of keys, in float32
 // (Dao et al., FlashAttention, 2022, algorithm 1); weights are rounded to the values' type before the second product.
 #include <cmath>
-#include <limits>
 
 #include "panel.h"
 #include "team.h"
@@ -15,7 +14,6 @@ namespace {
 constexpr int64_t CHUNK = 64;    // keys
 constexpr int64_t QUERIES = 32;  // of a unit of work
 constexpr int N = CHUNK / LANES, TILE_ROWS = 6;
-constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 
 template <typename T>
 struct Call {
@@ -114,8 +112,6 @@ void mix(const T* weights, const T* values, float* acc, int64_t width) {
         }
     }
 }
-
-constexpr vi INDEX = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 // One row's scores of a chunk become weights; keys outside [low, high) of the chunk are not seen.
 template <typename T>

@@ -1,6 +1,8 @@
 // Runs ops one after another: each is its function's address, how many words it takes, and the words.
 #include <omp.h>
 
+#include <mutex>
+
 #include "team.h"
 #include "vec.h"
 
@@ -9,6 +11,8 @@ using namespace lorikeet;
 using Op = void (*)(const Word*, const Team&);
 
 LORIKEET_EXPORT void run(const Word* ops, int64_t n_ops) {
+    static std::mutex one_at_a_time;  // ops keep their scratch in the process
+    const std::lock_guard<std::mutex> lock(one_at_a_time);
     Barrier barrier;
 #pragma omp parallel
     {

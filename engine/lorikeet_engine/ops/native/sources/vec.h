@@ -26,6 +26,9 @@ typedef uint32_t vu __attribute__((vector_size(64)));
 typedef int32_t vi __attribute__((vector_size(64)));
 typedef uint16_t vh __attribute__((vector_size(32)));
 
+constexpr vi INDEX = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};  // of a lane
+constexpr float NOTHING = -__builtin_inff();  // the score of what is not seen
+
 inline vf splat(float x) { return vf{} + x; }
 
 inline vf load(const float* p) {
