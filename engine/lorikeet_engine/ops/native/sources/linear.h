@@ -11,7 +11,7 @@
 
 namespace lorikeet {
 
-constexpr int64_t PANEL = 48, TILE_ROWS = 8, BLOCK_ROWS = 64, AHEAD = 8192;
+constexpr int64_t PANEL = 48, TILE_ROWS = 8, BLOCK_ROWS = 64, AHEAD = 6144;
 
 template <int M, int N, typename P, typename W>
 void tile(const P& p, const W* w, int64_t row, int64_t column) {
