@@ -57,7 +57,7 @@ bench: $(VENV)/.ready    ## every benchmark, results to benchmarks/results (an h
 	    $(BIN)/python benchmarks/$$name.py "$$model" --json benchmarks/results/$$name.json; done
 
 # A GPU machine needs no environment of ours for it.
-gpu-check:       ## correctness and benchmarks on a GPU, under nine minutes; DRY_RUN=1 where there is none
+gpu-check:       ## correctness and benchmarks on a GPU; DRY_RUN=1 where there is none
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu_check.py $(if $(DRY_RUN),--dry-run)
 
 screenshots: $(VENV)/.ready-test ui    ## take README's pictures anew with the browser test

@@ -158,7 +158,10 @@ def overhead_figures(bench: Bench) -> Iterator[Figure]:
 
 
 def lane_figures(bench: Bench) -> Iterator[Figure]:
-    """Steps during which an adapter arrives that they do not use, and blocks are swapped that they do not read."""
+    """Steps during which an adapter arrives that they do not use, and blocks are swapped that they do not read.
+
+    What the lane for adapters could gain at most: the scheduler places an adapter in the plan that first uses it.
+    """
     free = N_ADAPTERS * (bench.extent.numel() // GRAIN)
     first = 1 + ROWS * -(-(CONTEXT + 1) // BLOCK)
     outs = tuple(BlockCopy(first + index, index) for index in range(N_SWAPPED))

@@ -15,6 +15,7 @@ from kernels import BLOCK, DTYPE, MAX_RANK, SITES
 
 from lorikeet_engine.ops.cuda import PageShape, decode_config, lora_config, prefill_config
 from lorikeet_engine.ops.interface import SiteShape
+from lorikeet_engine.ops.lora_planes import MAX_LOW_TOKENS, planes_size
 from lorikeet_engine.ops.triton import (
     activation,
     attention_decode,
@@ -28,7 +29,7 @@ from lorikeet_engine.ops.triton import (
 from tests.support.aot import Build, compile_all
 from tests.support.launches import launches_of
 
-TARGETS = ("sm_90",)
+TARGETS = ("sm_90",)  # the tests compile for more
 Launch = tuple[str, ModuleType, Callable[[], object]]
 
 
@@ -122,7 +123,7 @@ def dense_launches(rows: int) -> Iterator[Launch]:
 def lora_launches(rows: int) -> Iterator[Launch]:
     table = LARGE.module_table("compiled")
     names = list(table.linears)
-    planes = torch.empty(lora_tiles.planes_size(rows, MAX_RANK), device="meta")
+    planes = torch.empty(planes_size(rows, MAX_RANK), device="meta")
     for modules in SITES:
         widths = [table.linears[names[module]] for module in modules]
         site = SiteShape(
@@ -147,7 +148,7 @@ def lora_launches(rows: int) -> Iterator[Launch]:
                 base_bias=None,
                 max_rank=MAX_RANK,
                 processors=132,
-                config=lora_config(rows <= lora_tiles.MAX_LOW_TOKENS, site.in_features, len(site.slices), DTYPE),
+                config=lora_config(rows <= MAX_LOW_TOKENS, site.in_features, len(site.slices), DTYPE),
             ),
         )
 

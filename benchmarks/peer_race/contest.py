@@ -139,7 +139,9 @@ class Race:
         def pair() -> Pair:
             n_tokens = min(self.quick_tokens, scenario.n_output) if self.quick else scenario.n_output
             asks = prompts.batch(scenario, adapters, n_tokens)
-            return Pair(asks, run_ours(ours, asks), peer.run(asks, RUN_TIMEOUT_S))
+            with peer.paused():
+                run = run_ours(ours, asks)
+            return Pair(asks, run, peer.run(asks, RUN_TIMEOUT_S))
 
         if self.quick:
             contest.pairs = [pair()]

@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -113,6 +114,15 @@ class RunnerProcess:
             times=tuple(tuple(times) for _, times in answers),
             foreign=max(0.0, foreign) / (wall * (os.cpu_count() or 1)),
         )
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stopped meanwhile, with its children: some engines look for work all the time and take it from others."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self._process.pid, signal.SIGCONT)
 
     def close(self) -> None:
         """Close its input, which ends it, and see that none of its children stays."""

@@ -1,4 +1,4 @@
-"""Lorikeet: the engine process as `lorikeet serve` starts it, asked over its socket as a gateway asks it.
+"""Lorikeet: the engine process as `lorikeet engine` starts it, asked over its socket as a gateway asks it.
 
 Tokens are taken as they cross the socket; no peer is asked for text either, where it can leave it out.
 """

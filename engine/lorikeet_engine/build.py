@@ -178,12 +178,12 @@ def choose_ops(spec: ModelSpec, dtype: torch.dtype, quantization: str) -> Ops:
         if not covers(spec.hidden, spec.intermediate, spec.head_dim):
             raise NoNativeOps("the model has widths that are no multiples of 16")
         library = load_library()
-    except NoNativeOps as error:
+        return Int8CpuOps(library, dtype) if quantization == "int8" else NativeCpuOps(library)
+    except (NoNativeOps, OSError) as error:  # the latter where no address space is left for a step's activations
         if quantization == "int8":
             raise UnsupportedModel(f"quantization int8: no native CPU ops: {error}") from error
         log.info("no native CPU ops, torch's serve: %s", error)
         return CpuOps()
-    return Int8CpuOps(library, dtype) if quantization == "int8" else NativeCpuOps(library)
 
 
 def build_engine(

@@ -91,6 +91,10 @@ class EngineFailure(EngineError):
     code = "engine_failure"
 
 
+class DeviceLost(Exception):
+    """The device does not compute any more: what it is asked for next fails, too. Ends the engine's process."""
+
+
 class UnsupportedModel(EngineError):
     code = "unsupported_model"
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from lorikeet_engine.cost import ModelCost, StepWork, step_work
-from lorikeet_engine.errors import EngineError
+from lorikeet_engine.errors import DeviceLost, EngineError
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
 from lorikeet_engine.memory.kv.manager import KvManager
@@ -187,6 +187,8 @@ class EngineLoop:
                     self._flight = flight
                     return events
                 result = self._runner.execute(plan)
+        except DeviceLost:
+            raise
         except Exception:
             return events + self._fail(plan)
         return events + self._commit(flight, result)
@@ -199,6 +201,8 @@ class EngineLoop:
         try:
             with self._timeline.phase("collect"):
                 result = self._launcher.collect()
+        except DeviceLost:
+            raise
         except Exception:
             events: list[Event] = [*self._fail(flight.plan)]
         else:

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from lorikeet_engine.ops.interface import LoraRun
+from lorikeet_engine.ops.lora_planes import HIGH, LOW, MAX_LOW_TOKENS, planes_size
 from lorikeet_engine.ops.reference import ReferenceOps
 from lorikeet_engine.ops.triton import lora_tiles
-from lorikeet_engine.ops.triton.lora_tiles import HIGH, LOW, MAX_LOW_TOKENS, LoraConfig
+from lorikeet_engine.ops.triton.lora_tiles import LoraConfig
 from tests.support.closeness import DTYPES, TOLERANCE, relative_error
 from tests.support.lora_cases import SITES, LoraCase, LoraData, add_lora, lora_case, lora_data, runs_at
 
@@ -44,7 +45,7 @@ def launch(
         x=data.x,
         arena=data.arena.storage,
         code=torch.tensor(lora_tiles.encode(data.runs, len(data.x))) if code is None else code,
-        planes=torch.full((lora_tiles.planes_size(len(data.x), MAX_RANK),), float("nan")),
+        planes=torch.full((planes_size(len(data.x), MAX_RANK),), float("nan")),
         layer=1,
         site=data.arena.site(SITES[site]),
         base_bias=data.base_bias,
@@ -131,7 +132,7 @@ def test_what_the_kernels_cannot_take_is_refused() -> None:
         max_rank=MAX_RANK,
         processors=1,
     )
-    planes = torch.empty(lora_tiles.planes_size(1, MAX_RANK))
+    planes = torch.empty(planes_size(1, MAX_RANK))
     with pytest.raises(ValueError, match="planes of 3"):
         add(out=data.out, planes=planes[:3], site=site)
     with pytest.raises(ValueError, match="stride of 2"):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lorikeet_engine.cost import DeviceProfile, ModelCost
-from lorikeet_engine.errors import AdapterUnavailable, EngineError
+from lorikeet_engine.errors import AdapterUnavailable, DeviceLost, EngineError
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
@@ -65,6 +65,7 @@ class ScriptedRunner:
     plans: list[StepPlan] = field(default_factory=list)
     failed: list[StepPlan] = field(default_factory=list)
     fail_next: bool = False
+    is_lost: bool = False
     not_finite: set[str] = field(default_factory=set)
     host: dict[int, dict[int, int]] = field(default_factory=dict)
     launched: list[StepPlan] = field(default_factory=list)
@@ -78,6 +79,8 @@ class ScriptedRunner:
         return self.execute(self.launched.pop())
 
     def execute(self, plan: StepPlan) -> StepResult:
+        if self.is_lost:
+            raise DeviceLost("scripted")
         if self.fail_next:
             self.fail_next = False
             self.failed.append(plan)

@@ -45,8 +45,8 @@ def every_number(max_rows: int) -> Sequence[int]:
 
 def few_numbers(max_rows: int) -> Sequence[int]:
     """Up to and including the most rows, as far as steps are recorded at all."""
-    below = [rows for rows in RECORDED_ROWS if rows < max_rows]
-    return [*below, min(max_rows, RECORDED_ROWS[-1])]
+    most = min(max_rows, RECORDED_ROWS[-1])
+    return [*(rows for rows in RECORDED_ROWS if rows < most), most]
 
 
 def beside_the_host(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -17,6 +18,7 @@ import torch
 
 from lorikeet_adapters.manifest import GRAIN
 from lorikeet_engine.config import EngineConfig
+from lorikeet_engine.errors import DeviceLost
 from lorikeet_engine.execution.graphs import DecodeGraphs, PreparedStep
 from lorikeet_engine.execution.kv_cache import KvCache
 from lorikeet_engine.execution.machine.memory_budget import MemoryBudget
@@ -31,10 +33,11 @@ from lorikeet_engine.models.llama import LlamaModel
 from lorikeet_engine.models.weights import Weights
 from lorikeet_engine.ops.interface import LoraRun, Ops
 from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
-from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams, StepPlan, StepResult
+from lorikeet_engine.scheduling.plan import BlockCopy, Phase, PlanRow, SamplingParams, StepPlan, StepResult
 
 # Lengths of prompts between which kernels are chosen or compiled differently.
 WARM_UP_TOKENS = (128, 256, 512)
+GREEDY = SamplingParams()
 
 
 class PackedImage(Protocol):
@@ -122,8 +125,15 @@ class ModelRunner:
 
         The loop has carried out the placements: their images are its own. A launched step is collected before the
         next one is launched.
+
+        Raises:
+            DeviceLost: here or by `collect`.
         """
         assert self._launched is None
+        with lost_device():
+            self._launched = self._launch(plan)
+
+    def _launch(self, plan: StepPlan) -> LaunchedStep:
         started = time.perf_counter()
         with self._timeline.phase("copy blocks"):
             self._copy_blocks(plan)
@@ -133,13 +143,13 @@ class ModelRunner:
                 step = self._prepare(plan)
             with self._timeline.phase("forward"):
                 self._lanes.run(Lane.COMPUTE, partial(self._compute, step, sampling))
-        self._launched = LaunchedStep(plan.step_id, sampling, started, self._lanes.mark(Lane.COMPUTE))
+        return LaunchedStep(plan.step_id, sampling, started, self._lanes.mark(Lane.COMPUTE))
 
     def collect(self) -> StepResult:
         """The outcome of the launched step, once it is there."""
         step, self._launched = self._launched, None
         assert step is not None
-        with self._timeline.phase("wait for the device"):
+        with self._timeline.phase("wait for the device"), lost_device():
             step.end.wait()
         with self._timeline.phase("sample"):
             sampled = self._choice.end(step.sampling) if step.sampling else {}
@@ -163,18 +173,33 @@ class ModelRunner:
         for plan in self._warm_up_plans():
             for runs in (None, ()):
                 self._lanes.run(Lane.COMPUTE, partial(self._compute, self._prepare_once(plan, runs), list(plan.rows)))
+        self._lanes.run(Lane.COMPUTE, self._choose_some)
+        if self.kv.n_blocks > 2:
+            self.kv.copy((BlockCopy(1, 2),))
+        if self.kv.n_host_slots:
+            self.kv.swap_out((BlockCopy(1, 0),))
+            self.kv.swap_in((BlockCopy(0, 1),))
         self._lanes.mark(Lane.COMPUTE).wait()
+
+    @torch.inference_mode()
+    def _choose_some(self) -> None:
+        """A token by every way of choosing, of one row among others."""
+        logits = torch.zeros(2, self.spec.vocab, dtype=self.dtype, device=self.arena.storage.device)
+        row = _warm_up_row(Phase.DECODE, 1, (1,), SamplingParams(temperature=1.0, top_k=2, top_p=0.5))
+        self._choice.begin(logits, (1,), [row])
 
     def _warm_up_plans(self) -> Iterator[StepPlan]:
         """Prompts of a few lengths, alone and beside a row that decodes."""
         block, most = self.kv.block_size, self._max_tokens - 1
         lengths = sorted({n for n in (2, block + 1, *WARM_UP_TOKENS, most) if 2 <= n <= most})
         for length in lengths:
-            n_tokens = min(length, (self.kv.n_blocks - 2) * block, self.budget.max_model_len)
-            blocks = tuple(range(2, 2 + -(-n_tokens // block)))
+            n_tokens = max(1, min(length, (self.kv.n_blocks - 2) * block, self.budget.max_model_len))
+            first = min(2, self.kv.n_blocks - 1)
+            blocks = tuple(range(first, first + -(-n_tokens // block)))
             prompt = _warm_up_row(Phase.PREFILL, n_tokens, blocks)
             yield StepPlan(0, (prompt,))
-            yield StepPlan(0, (_warm_up_row(Phase.DECODE, 1, (1,)), prompt))
+            if self.budget.max_num_seqs > 1 and self.kv.n_blocks > 2:
+                yield StepPlan(0, (_warm_up_row(Phase.DECODE, 1, (1,)), prompt))
 
     def _prepare(self, plan: StepPlan) -> PreparedStep:
         """Send the step's numbers, behind whatever its rows have to wait for."""
@@ -214,7 +239,8 @@ class ModelRunner:
     def write_extent(self, base_grain: int, image: PackedImage) -> float:
         """Put an adapter's bytes into the arena, once what was handed over before has left those grains.
 
-        Steps that do not use it go on meanwhile. Returns the seconds that the host spent.
+        On a lane of its own, so that only a step that uses it waits; the scheduler places an adapter in the plan that
+        first uses it, so that step does. Returns the seconds that the host spent.
         """
         started = time.perf_counter()
         self._lanes.wait(Lane.LOAD, self._lanes.mark(Lane.COMPUTE))
@@ -231,8 +257,17 @@ class ModelRunner:
         return time.perf_counter() - started
 
 
-def _warm_up_row(phase: Phase, n_tokens: int, blocks: tuple[int, ...]) -> PlanRow:
-    return PlanRow("", phase, (0,) * n_tokens, 0, blocks, None, -1, True, SamplingParams(), 0)
+def _warm_up_row(phase: Phase, n_tokens: int, blocks: tuple[int, ...], sampling: SamplingParams = GREEDY) -> PlanRow:
+    return PlanRow("", phase, (0,) * n_tokens, 0, blocks, None, -1, True, sampling, 0)
+
+
+@contextmanager
+def lost_device() -> Iterator[None]:
+    """An error of the device itself stays with it: every later call has it, too."""
+    try:
+        yield
+    except torch.AcceleratorError as error:
+        raise DeviceLost(str(error).partition("\n")[0]) from error
 
 
 @torch.inference_mode()

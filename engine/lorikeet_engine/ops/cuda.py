@@ -1,7 +1,7 @@
 """`Ops` on a GPU: Triton kernels for what adapters, pages and rows make special, cuBLAS for the linears.
 
-Also runs on CPU tensors where Triton interprets (`TRITON_INTERPRET=1`), for tests. Results of one row of a decode step
-are the same bits whatever runs beside it, as far as the linears' are.
+Also runs on CPU tensors where Triton interprets (`TRITON_INTERPRET=1`), for tests. What attention gives a decode row is
+the same bits whatever runs beside it; linears and adapters' sums are cut by how many rows there are.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional as F
 
 from lorikeet_engine.ops.interface import AttentionBatch, LoraBatch, LoraRun, PackedLinear, Recording, SiteShape
+from lorikeet_engine.ops.lora_planes import MAX_LOW_TOKENS, planes_size, tile_height
 from lorikeet_engine.ops.triton import activation, block_copy, kv_write, lora_tiles, norm, sampling
 from lorikeet_engine.ops.triton.attention_decode import DecodeConfig, attend_decode
 from lorikeet_engine.ops.triton.attention_decode import default_config as default_decode
@@ -63,10 +64,11 @@ class CudaOps:
     def __init__(self, *, device: torch.device | str, max_tokens: int, max_rank: int) -> None:
         self._device = torch.device(device)
         self._max_rank = max_rank
-        n_planes = lora_tiles.planes_size(max_tokens, max_rank)
+        n_planes = planes_size(max_tokens, max_rank)
         self._planes = torch.empty(n_planes, dtype=torch.float32, device=self._device)
         is_gpu = self._device.type != "cpu"
         self._processors = torch.cuda.get_device_properties(self._device).multi_processor_count if is_gpu else 1
+        self._stream: Any = None  # that recordings are made on
         self._pool: Any = None  # memory that all recordings share: they never run at once
         self._results: dict[tuple[int, torch.dtype], torch.Tensor] = {}  # where they leave what they computed
 
@@ -191,9 +193,7 @@ class CudaOps:
             base_bias=base_bias,
             max_rank=self._max_rank,
             processors=self._processors,
-            config=lora_config(
-                x.shape[0] <= lora_tiles.MAX_LOW_TOKENS, site.in_features, len(site.slices), arena.dtype
-            ),
+            config=lora_config(x.shape[0] <= MAX_LOW_TOKENS, site.in_features, len(site.slices), arena.dtype),
         )
 
     def greedy(self, *, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -203,11 +203,14 @@ class CudaOps:
         return compute()
 
     def record(self, compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Recording] | None:
-        """By a CUDA graph. The first computation, on a stream of its own, compiles what is not compiled yet and lets
-        cuBLAS take its workspace, neither of which may happen while a stream is captured."""
+        """By a CUDA graph. The first computation, on the stream that is captured afterwards, compiles what is not
+        compiled yet and lets cuBLAS take its workspace, of which every stream has its own; neither may happen in a
+        capture."""
         if self._device.type == "cpu":
             return None
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        if self._stream is None:
+            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream = self._stream
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             first = compute()
@@ -216,7 +219,7 @@ class CudaOps:
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=self._pool, stream=stream):
             kept.copy_(compute())
         graph.replay()
         return kept, CudaRecording(graph)
@@ -260,9 +263,9 @@ def prefill_config(shape: PageShape, window: int) -> PrefillConfig:
 @lru_cache
 def lora_config(is_low: bool, in_features: int, n_slices: int, dtype: torch.dtype) -> lora_tiles.LoraConfig:
     """By the height of a step's tiles, so that sums are cut alike in all steps of a kind."""
-    n_tokens = lora_tiles.MAX_LOW_TOKENS if is_low else lora_tiles.MAX_LOW_TOKENS + 1
+    n_tokens = MAX_LOW_TOKENS if is_low else MAX_LOW_TOKENS + 1
     default = lora_tiles.default_config(n_tokens=n_tokens, in_features=in_features, dtype=dtype)
-    key: dict[str, int | str] = {"rows": lora_tiles.tile_height(n_tokens), "in": in_features, "slices": n_slices}
+    key: dict[str, int | str] = {"rows": tile_height(n_tokens), "in": in_features, "slices": n_slices}
     return replace(default, **config_for("lora", **key, dtype=str(dtype).removeprefix("torch.")))
 
 

@@ -17,16 +17,19 @@ PASSWORD = re.compile(r"(?<=://)([^@:]*):.*@")
 SECRET_PARAMETER = re.compile(r"(?i)([?&][^=&]*(?:password|passwd|secret|token)[^=&]*=)[^&]*")
 
 
-def load_settings(*, model: str | None = None) -> Settings:
-    """The settings in force, `model` before the environment; a wrong one is named, its value is not repeated.
+def load_settings(*, model: str | None = None, quantization: str | None = None) -> Settings:
+    """The settings in force, those given before the environment's; a wrong one is named, its value is not repeated.
 
     A model other than the embedded one is called by the last part of its name unless a name was chosen: adapters are
     bound to the name of their base model, and two models must not share one.
     """
     try:
-        settings = Settings() if model is None else Settings(model=model)
+        given: dict[str, Any] = {} if model is None else {"model": model}
+        if quantization is not None:
+            given["engine"] = {"quantization": quantization}
+        settings = Settings(**given)
         if {"model", "model_name"} & settings.model_fields_set == {"model"}:
-            settings = Settings(model=settings.model, model_name=_name_of(settings.model))
+            settings = Settings(**given | {"model": settings.model, "model_name": _name_of(settings.model)})
         return settings
     except ValidationError as error:
         faults = [f"{_name(fault['loc'])}{fault['msg']}" for fault in error.errors(include_input=False)]

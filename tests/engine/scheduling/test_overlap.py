@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from lorikeet_engine.errors import DeviceLost
 from lorikeet_engine.identity import AdapterKey
 from tests.support.scripted_engine_parts import request
 from tests.support.stepped_engine import SteppedEngine, stepped_engine
@@ -78,6 +79,16 @@ def test_a_step_that_fails_on_the_device_ends_its_requests_and_the_engine_goes_o
     assert engine.errors["lost"].code == "engine_failure"
     assert set(engine.finished) == {"later"}
     assert engine.loop.counters.steps["failed"] == 1
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_a_device_that_is_lost_ends_the_engine(overlaps: bool) -> None:
+    """Every later step would fail, too, while the engine says that it is ready."""
+    engine = stepped_engine(overlaps=overlaps)
+    engine.submit(request("r"))
+    engine.engine.runner.is_lost = True
+    with pytest.raises(DeviceLost):
+        engine.drain()
 
 
 @pytest.mark.parametrize("seed", range(20))

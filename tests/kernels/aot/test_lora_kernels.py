@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from lorikeet_engine.ops.triton.lora_tiles import MAX_LOW_TOKENS, default_config, tile_height
+from lorikeet_engine.ops.lora_planes import MAX_LOW_TOKENS, tile_height
+from lorikeet_engine.ops.triton.lora_tiles import default_config
 from tests.support.aot import SHARED_LIMIT, TARGETS, TRITONS, Build, Compiled, compile_all
 
 pytestmark = pytest.mark.slow

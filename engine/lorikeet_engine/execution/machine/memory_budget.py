@@ -17,7 +17,9 @@ from lorikeet_engine.config import MIB, EngineConfig
 from lorikeet_engine.cost import blocks_for, kv_block_bytes, suggested_max_num_seqs, theoretical_concurrency
 from lorikeet_engine.errors import UnsupportedModel
 from lorikeet_engine.execution.machine.cgroup import memory_left
+from lorikeet_engine.execution.sampling.draws import BYTES_PER_LOGIT, ROWS_AT_ONCE
 from lorikeet_engine.model_spec import ModelSpec
+from lorikeet_engine.ops.lora_planes import planes_size
 
 KV_SHARE = 0.25  # of the memory available at start, when kv_cache_bytes is not given
 RESERVE_BYTES = 256 * MIB  # allocator slack, Python, the tokenizer's and the loader's buffers
@@ -32,7 +34,6 @@ LAUNCHES_PER_LAYER = 18
 GRAPH_FAMILIES = 2  # with adapters and without
 WORD_BYTES, WORDS_OF_A_ROW = 8, 16
 ATTENTION_SPLITS = 32  # parts of one row's context, each with a float32 partial result
-SPLIT_SUMS = 16  # float32 planes of a LoRA product whose inner dimension is split
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +241,11 @@ def gpu_activation_bytes(config: EngineConfig, spec: ModelSpec, *, itemsize: int
     heads = spec.n_heads + 2 * spec.n_kv_heads
     hidden = tokens * (3 * spec.hidden + 2 * heads * spec.head_dim + 3 * spec.intermediate) * itemsize
     partials = rows * ATTENTION_SPLITS * spec.n_heads * (spec.head_dim + 1) * FLOAT_BYTES
-    planes = (SPLIT_SUMS * rows + 2 * tokens) * 3 * config.max_rank * FLOAT_BYTES
-    logits = rows * spec.vocab * (itemsize + 2 * FLOAT_BYTES)
-    return hidden + partials + planes + logits
+    planes = planes_size(tokens, config.max_rank) * FLOAT_BYTES
+    logits = rows * spec.vocab * itemsize
+    draws = min(rows, ROWS_AT_ONCE) * spec.vocab * BYTES_PER_LOGIT
+    # A recorded step holds its own, in memory that only recordings use.
+    return hidden + 2 * (partials + logits) + planes + draws
 
 
 def graph_bytes(config: EngineConfig, spec: ModelSpec, recorded_rows: Sequence[int], *, max_model_len: int) -> int:

@@ -1,7 +1,8 @@
 """Draws of many rows at once, as tensor operations, so that a device makes them without the host.
 
 Means the same as `sampler`, row by row: the filters of Hugging Face in its order, and a draw that inverts the
-cumulative distribution, in the vocabulary's order, at a number that depends on (seed, index of the token) alone.
+cumulative distribution, in the vocabulary's order, at a number that depends on (seed, index of the token) alone. How a
+device sums may decide otherwise about a token at the very edge of `top_p` or between two tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 from lorikeet_engine.execution.streams.pinned import upload_floats
 from lorikeet_engine.scheduling.plan import SamplingParams
 
-ROWS_AT_ONCE = 16  # bounds the memory: some 50 bytes a row and entry of the vocabulary
+ROWS_AT_ONCE = 16  # bounds the memory
 BYTES_PER_LOGIT = 50
 
 

@@ -5,8 +5,8 @@ the extents' heads; so a recorded launch serves any adapters. The grouping by ad
 2310.18547, section 4), true ranks in one batch are S-LoRA's MBGMM (arXiv 2311.03285, section 5.3).
 
 Shrink splits its sum over the inputs in `SPLIT` parts. Every part is stored in a plane of its own and expand sums the
-planes in order: no atomic, no zeroing, and a sum does not depend on what else is in the batch. A plane is written and
-read under the same masks, so that what else it holds (NaN too) reaches nothing.
+planes in order: no atomic, no zeroing, and equal steps give equal bits. A plane is written and read under the same
+masks, so that what else it holds (NaN too) reaches nothing.
 
     planes  float32 [token, slice, SPLIT, MAX_RANK]
 
@@ -48,7 +48,7 @@ def _module(arena: tl.tensor, base: tl.tensor, layer: tl.tensor, module: tl.tens
     return arena + (base + rel) * GRAIN, word & RANK_MASK, word >> FLAG_SHIFT
 
 
-@triton.jit(do_not_specialize=["layer"])
+@triton.jit(do_not_specialize=["layer"], do_not_specialize_on_alignment=["code"])
 def shrink_kernel(
     x: tl.tensor,
     arena: tl.tensor,
@@ -233,7 +233,7 @@ def _place(
     return index, width, first, start + tl.arange(0, BN), block, rank, flags
 
 
-@triton.jit(do_not_specialize=["layer"])
+@triton.jit(do_not_specialize=["layer"], do_not_specialize_on_alignment=["code"])
 def expand_kernel(
     y: tl.tensor,
     arena: tl.tensor,

@@ -17,15 +17,12 @@ import torch
 
 from lorikeet_adapters.manifest import GRAIN
 from lorikeet_engine.ops.interface import LoraRun, SiteShape
+from lorikeet_engine.ops.lora_planes import HIGH, LOW, MAX_SLICES, MAX_SPLIT, rank_stride, tile_height
 from lorikeet_engine.ops.triton.lora import HEADER, TILE, expand_kernel, shrink_kernel
 from lorikeet_engine.ops.triton.target import INTERPRETED
 
-LOW, HIGH = 16, 64  # rows of a tile
-MAX_LOW_TOKENS = 256  # a step of more has high tiles
 MAX_SINGLE_ROWS = 2  # a segment of more is a tile
-MAX_SLICES = 3
 HEADER_SIZE, TILE_SIZE = int(HEADER.value), int(TILE.value)
-MAX_SPLIT = {LOW: 16, HIGH: 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +72,6 @@ def default_config(*, n_tokens: int, in_features: int, dtype: torch.dtype) -> Lo
     )
 
 
-def tile_height(n_tokens: int) -> int:
-    return LOW if n_tokens <= MAX_LOW_TOKENS else HIGH
-
-
 def code_size(n_tokens: int) -> int:
     """How many integers `encode` returns at most: every token may be a run of its own."""
     return HEADER_SIZE + n_tokens * TILE_SIZE
@@ -101,14 +94,6 @@ def encode(runs: Sequence[LoraRun], n_tokens: int) -> list[int]:
     return [len(singles) // TILE_SIZE, len(tiles) // TILE_SIZE, 0, 0, *singles, *tiles]
 
 
-def planes_size(n_tokens: int, max_rank: int) -> int:
-    """Float32 numbers that the planes of any linear need in steps of up to `n_tokens`."""
-    rows = min(n_tokens, MAX_LOW_TOKENS) * MAX_SPLIT[LOW]
-    if n_tokens > MAX_LOW_TOKENS:
-        rows = max(rows, n_tokens * MAX_SPLIT[HIGH])
-    return rows * MAX_SLICES * _rank_stride(max_rank)
-
-
 def add_lora(
     *,
     out: torch.Tensor,
@@ -129,14 +114,14 @@ def add_lora(
     """
     n_tokens = x.shape[0]
     config = config or default_config(n_tokens=n_tokens, in_features=site.in_features, dtype=arena.dtype)
-    rank_stride = _rank_stride(max_rank)
-    _check(out, planes, site, n_tokens * len(site.slices) * config.split * rank_stride)
+    stride = rank_stride(max_rank)
+    _check(out, planes, site, n_tokens * len(site.slices) * config.split * stride)
     x = x if x.stride(1) == 1 else x.contiguous()
     rest = (0,) * (MAX_SLICES - len(site.slices))
     modules = tuple(module for module, _, _ in site.slices) + rest
     constants = {
         "N_SLICES": len(site.slices),
-        "MAX_RANK": rank_stride,
+        "MAX_RANK": stride,
         "SPLIT": config.split,
         "BM": tile_height(n_tokens),
         "UPCAST": INTERPRETED,
@@ -177,11 +162,6 @@ def _check(out: torch.Tensor, planes: torch.Tensor, site: SiteShape, n_planes: i
         if first != column or width % GRAIN:
             raise ValueError(f"slices {site.slices} do not follow one another in whole grains of {GRAIN}")
         column += width
-
-
-def _rank_stride(max_rank: int) -> int:
-    """Whole grains, so that planes are read in aligned pieces."""
-    return -(-max_rank // GRAIN) * GRAIN
 
 
 def _split(in_features: int, low: bool) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,6 +18,11 @@ Model = Annotated[
     str | None, typer.Option("--model", help="Base model: a directory, package:NAME or a hub id [LORIKEET_MODEL].")
 ]
 
+Quantization = Annotated[
+    Literal["none", "int8"] | None,
+    typer.Option("--quantization", help="int8: 8-bit weights, on a CPU [LORIKEET_ENGINE__QUANTIZATION]."),
+]
+
 
 def add_to(app: typer.Typer) -> None:
     for command in (up, gateway, engine, worker):
@@ -29,12 +34,13 @@ def add_to(app: typer.Typer) -> None:
 def up(
     demo: Annotated[bool, typer.Option("--demo", help="Make two demo tenants with adapters.")] = False,
     model: Model = None,
+    quantization: Quantization = None,
 ) -> None:
     """Run everything on this machine: engine, gateway, worker."""
     from lorikeet_platform.cli.configuration import load_settings
     from lorikeet_platform.cli.embedded.up import up as run_up
 
-    run_up(load_settings(model=model), demo=demo)
+    run_up(load_settings(model=model, quantization=quantization), demo=demo)
 
 
 def gateway(model: Model = None) -> None:
@@ -47,6 +53,7 @@ def gateway(model: Model = None) -> None:
 
 def engine(
     model: Model = None,
+    quantization: Quantization = None,
     profile: Annotated[
         int | None, typer.Option("--profile", metavar="N", min=1, help="Write a timeline of N steps; slower.")
     ] = None,
@@ -54,9 +61,9 @@ def engine(
     """Run one engine; the gateway finds it at LORIKEET_ENGINE_ENDPOINT."""
     import os
 
-    from lorikeet_platform.cli.embedded.engine_child import ENGINE_ENVIRONMENT, profiling, write_engine_config
+    from lorikeet_platform.cli.embedded.engine_child import profiling, write_engine_config
 
-    settings, model_dir = _with_endpoint(model)
+    settings, model_dir = _with_endpoint(model, quantization)
     command = write_engine_config(
         settings,
         model_dir=model_dir,
@@ -65,7 +72,7 @@ def engine(
     )
     if profile is not None:
         command += profiling(profile, settings.temporary_dir)
-    os.execve(command[0], command, {**os.environ, **ENGINE_ENVIRONMENT})
+    os.execv(command[0], command)
 
 
 def engine_key() -> None:
@@ -92,18 +99,18 @@ def worker(model: Model = None) -> None:
     run_worker(settings, model_dir=model_dir)
 
 
-def _with_endpoint(model: str | None) -> tuple[Settings, Path]:
-    settings, model_dir = _prepared(model)
+def _with_endpoint(model: str | None, quantization: str | None = None) -> tuple[Settings, Path]:
+    settings, model_dir = _prepared(model, quantization)
     if not settings.engine_endpoint:
         raise CommandFailed(ExitCode.USAGE, "set LORIKEET_ENGINE_ENDPOINT (ipc://… or tcp://…), or use `lorikeet up`")
     return settings, model_dir
 
 
-def _prepared(model: str | None) -> tuple[Settings, Path]:
+def _prepared(model: str | None, quantization: str | None = None) -> tuple[Settings, Path]:
     import asyncio
 
     from lorikeet_platform.cli.configuration import load_settings
     from lorikeet_platform.cli.embedded.model import prepared_model
 
-    settings = load_settings(model=model)
+    settings = load_settings(model=model, quantization=quantization)
     return settings, asyncio.run(prepared_model(settings))

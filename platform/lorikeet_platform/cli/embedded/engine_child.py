@@ -9,11 +9,6 @@ from pathlib import Path
 
 from lorikeet_platform.settings import Settings
 
-# Compute threads that wait by spinning take the cores from whoever has work: two of them beside other programs on two
-# cores compute a prompt of 256 tokens in 0.5 s when they sleep, in 0.9 to 4 s when they spin as OpenMP does by itself.
-# It reads this when torch is loaded, so it must be there before the process starts.
-ENGINE_ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE"}
-
 
 def write_engine_config(settings: Settings, *, model_dir: Path, endpoint: str, path: Path) -> list[str]:
     """Write the engine's configuration to `path`; returns the command that starts it."""

@@ -17,7 +17,6 @@ import httpx
 
 from lorikeet_platform.cli.console import CommandFailed, ExitCode, say
 from lorikeet_platform.cli.embedded.children import Child
-from lorikeet_platform.cli.embedded.engine_child import ENGINE_ENVIRONMENT
 
 READY_WITHIN_S: Final = 240.0
 READY_POLL_S: Final = 0.1
@@ -93,7 +92,7 @@ class Supervisor:
             self._engine = await self._start_engine()
 
     async def _start_engine(self) -> Child:
-        return await Child.start("engine", self._engine_command, environment=ENGINE_ENVIRONMENT)
+        return await Child.start("engine", self._engine_command, environment={})
 
     async def _until_ready(self) -> None:
         deadline = time.monotonic() + READY_WITHIN_S

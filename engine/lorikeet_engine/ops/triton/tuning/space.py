@@ -19,6 +19,7 @@ from lorikeet_adapters.manifest import GRAIN, BlockShape, plan_extent
 from lorikeet_adapters.modules import MODULES, ModuleTable
 from lorikeet_engine.lora_floor import LORA_SITES
 from lorikeet_engine.ops.interface import LoraRun, SiteShape
+from lorikeet_engine.ops.lora_planes import LOW, planes_size, tile_height
 from lorikeet_engine.ops.triton import attention_decode, attention_prefill, lora_tiles
 from lorikeet_engine.ops.triton.tuning.table import Key
 from lorikeet_engine.ops.triton.tuning.timing import Call
@@ -190,12 +191,12 @@ def _lora_task(
             expand_programs=(2, 4, 8),
         )[1:],
     ]
-    n_adapters = rows if lora_tiles.tile_height(rows) == lora_tiles.LOW else 1
+    n_adapters = rows if tile_height(rows) == LOW else 1
     arena, runs = _arena(table, site, rows, n_adapters, dtype, device)
     code = torch.tensor(list(lora_tiles.encode(runs, rows)), device=device)
     x = torch.randn(rows, shape.in_features, dtype=dtype, device=device)
     out = torch.zeros(rows, sum(width for _, _, width in shape.slices), dtype=dtype, device=device)
-    planes = torch.empty(lora_tiles.planes_size(rows, MAX_RANK), device=device)
+    planes = torch.empty(planes_size(rows, MAX_RANK), device=device)
     processors = torch.cuda.get_device_properties(0).multi_processor_count if device == "cuda" else 1
 
     def calls(config: dict[str, int]) -> Sequence[Call]:
@@ -219,7 +220,7 @@ def _lora_task(
 
     name = str(dtype).removeprefix("torch.")
     key: dict[str, int | str] = {
-        "rows": lora_tiles.tile_height(rows),
+        "rows": tile_height(rows),
         "in": shape.in_features,
         "slices": len(site),
         "dtype": name,

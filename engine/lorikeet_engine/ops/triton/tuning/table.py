@@ -29,7 +29,8 @@ class Tuned:
     """One measured choice.
 
     Attributes:
-        key: what the choice was made for, `bucket` (rows or tokens of the step) among it.
+        key: what the choice was made for. Never how many rows a step has: that would let companions decide how a row's
+            sums are cut.
         config: fields of the kernel's configuration that it sets.
         microseconds: the median that won.
     """
@@ -41,11 +42,7 @@ class Tuned:
 
 
 def config_for(kernel: str, **key: int | str) -> Mapping[str, int]:
-    """Fields that the kernel's default configuration is to be changed in; empty where nothing was measured.
-
-    All of the key must agree, except `bucket`: the smallest measured one that holds it decides, beyond them the
-    largest.
-    """
+    """Fields that the kernel's default configuration is to be changed in; empty where nothing was measured."""
     return _config_for(kernel, tuple(sorted(key.items())))
 
 
@@ -55,17 +52,9 @@ def _config_for(kernel: str, key: tuple[tuple[str, int | str], ...]) -> Mapping[
 
 
 def choose(entries: Sequence[Tuned], kernel: str, key: Key) -> Mapping[str, int]:
-    """The entry of the kernel that fits the key."""
-    wanted = {name: value for name, value in key.items() if name != "bucket"}
-    fitting = {
-        int(entry.key.get("bucket", 0)): entry.config
-        for entry in entries
-        if entry.kernel == kernel and {n: v for n, v in entry.key.items() if n != "bucket"} == wanted
-    }
-    if not fitting:
-        return NOTHING
-    holding = [bucket for bucket in fitting if bucket >= int(key.get("bucket", 0))]
-    return fitting[min(holding) if holding else max(fitting)]
+    """The entry of the kernel whose key is this one."""
+    fitting = (entry.config for entry in entries if entry.kernel == kernel and entry.key == key)
+    return next(fitting, NOTHING)
 
 
 @lru_cache(maxsize=1)

@@ -18,22 +18,22 @@ from tests.support.lora_cases import lora_table
 SHAPE: dict[str, int | str] = {"D": 128, "G": 4, "block": 16, "dtype": "bfloat16"}
 
 
-def entry(kernel: str, bucket: int, warps: int, **changes: int | str) -> Tuned:
-    return Tuned(kernel, SHAPE | {"bucket": bucket} | changes, {"num_warps": warps}, 10.0)
+def entry(kernel: str, warps: int, **changes: int | str) -> Tuned:
+    return Tuned(kernel, SHAPE | changes, {"num_warps": warps}, 10.0)
 
 
-ENTRIES = [entry("decode", 8, 2), entry("decode", 64, 4), entry("prefill", 64, 8), entry("decode", 8, 16, D=64)]
+ENTRIES = [entry("decode", 2), entry("decode", 4, G=8), entry("prefill", 8), entry("decode", 16, D=64)]
 
 
-def test_the_smallest_bucket_that_holds_the_batch_decides() -> None:
-    found = [choose(ENTRIES, "decode", SHAPE | {"bucket": n})["num_warps"] for n in (1, 8, 9, 64, 500)]
-    assert found == [2, 2, 4, 4, 4]
+def test_what_was_measured_for_exactly_this_shape_decides() -> None:
+    found = [choose(ENTRIES, "decode", SHAPE | changes)["num_warps"] for changes in ({}, {"G": 8}, {"D": 64})]
+    assert found == [2, 4, 16]
 
 
 def test_what_was_not_measured_changes_nothing() -> None:
-    assert choose(ENTRIES, "decode", SHAPE | {"dtype": "float16", "bucket": 8}) == {}
+    assert choose(ENTRIES, "decode", SHAPE | {"dtype": "float16"}) == {}
     assert choose(ENTRIES, "copy", SHAPE) == {}
-    assert config_for("no such kernel", bucket=3) == {}
+    assert config_for("no such kernel", D=3) == {}
 
 
 def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:

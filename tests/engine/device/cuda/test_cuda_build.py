@@ -25,6 +25,7 @@ from tests.support.asynchronous_device import LateLanes
 
 ModelDir = Callable[[str], Path]
 GIB = 1 << 30
+BLOCK_BYTES = 16 * 2 * 2 * 2 * 16 * 4  # tokens, keys and values, layers, heads, width, float32
 
 
 def config_for(directory: Path, **settings: Any) -> EngineConfig:
@@ -55,6 +56,25 @@ def gpu_in_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "_placement", lambda _: beside_the_host("cpu", LateLanes(1), PageMover))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA GeForce RTX 4090")
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kv_cache_bytes", [1 << 20, 2 * BLOCK_BYTES])
+def test_an_engine_for_one_request_at_a_time_starts(
+    model_dir: ModelDir, gpu_in_name: None, kv_cache_bytes: int
+) -> None:
+    """A large model on a full GPU gets no more; the smaller cache has one block to hand out."""
+    engine = build_engine(
+        config_for(
+            model_dir("llama"),
+            device="auto",
+            max_num_seqs=1,
+            max_num_batched_tokens=24,
+            max_model_len=16,
+            kv_cache_bytes=kv_cache_bytes,
+        )
+    )
+    assert engine.config.max_num_seqs == 1
 
 
 @pytest.mark.slow

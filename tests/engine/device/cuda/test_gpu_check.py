@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-CHECK = Path(__file__).parents[3] / "benchmarks" / "gpu_check.py"
+CHECK = Path(__file__).parents[4] / "benchmarks" / "gpu_check.py"
 ABSENT = (
     "pydantic", "msgspec", "sqlalchemy", "prometheus_client", "fastapi", "zmq", "structlog", "celery", "peft", "pytest",
     "hypothesis",
