@@ -21,7 +21,10 @@ from tests.support.running_lorikeet import RunningLorikeet
 
 pytestmark = pytest.mark.slow
 
-PROMPT = [{"role": "user", "content": "Name three fruits that are red."}]
+PROMPT = [{"role": "user", "content": "How many legs has a spider?"}]
+# The engine serves in bf16 where the CPU has it, the oracle is float32: a lead that bf16's rounding (a sixteenth at
+# these logits, half as much again over 30 layers) does not take away.
+SMALLEST_LEAD = 1.0
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +40,7 @@ def save_adapter(model_dir: Path, folder: Path) -> Path:
     model = peft.get_peft_model(base, config)
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.02)
+            torch.nn.init.normal_(parameter, std=0.08)
     model.save_pretrained(str(folder))
     return folder
 
@@ -60,8 +63,20 @@ def test_a_directory_that_peft_saved_ends_ready_and_answers_as_peft_does(
     ids = tokenizer.apply_chat_template(PROMPT, add_generation_prompt=True, return_tensors="pt")["input_ids"]
     model = peft.PeftModel.from_pretrained(base, str(peft_dir))
     with torch.inference_mode():
-        tokens = model.generate(input_ids=ids, max_new_tokens=4, do_sample=False, pad_token_id=2)
-    assert answer == tokenizer.decode(tokens[0, ids.shape[1] :], skip_special_tokens=True)
+        made = model.generate(
+            input_ids=ids,
+            max_new_tokens=4,
+            do_sample=False,
+            pad_token_id=2,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+        with model.disable_adapter():
+            plain = model.generate(input_ids=ids, max_new_tokens=4, do_sample=False, pad_token_id=2)
+    best = torch.stack(made.logits).topk(2).values
+    assert (best[..., 0] - best[..., 1]).min() >= SMALLEST_LEAD
+    assert not torch.equal(made.sequences, plain), "the adapter changes the answer"
+    assert answer == tokenizer.decode(made.sequences[0, ids.shape[1] :], skip_special_tokens=True)
 
 
 def test_the_same_content_again_is_the_version_that_is_there(lorikeet: RunningLorikeet, peft_dir: Path) -> None:
