@@ -19,10 +19,11 @@ from pathlib import Path
 from statistics import median, quantiles
 
 import torch
+from extents import random_extent
 from figures import Figure, arguments, at_most, present
 
 from lorikeet_adapters.manifest import GRAIN
-from lorikeet_adapters.modules import MODULES, ModuleTable
+from lorikeet_adapters.modules import MODULES
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.cost import ModelCost, StepShape, adapter_bytes, kv_block_bytes, lora_row_flops, step_work
 from lorikeet_engine.execution.machine.device import set_threads
@@ -116,7 +117,7 @@ class Bench:
 
 def build(model_dir: Path, dtype: torch.dtype, context: int) -> Bench:
     spec = load_model_spec(model_dir)
-    extents = [random_extent(spec.module_table("bench"), rank, dtype) for rank in RANKS]
+    extents = [random_extent(spec.module_table("bench"), rank, MODULES, dtype) for rank in RANKS]
     n_blocks = 1 + max(s.n_rows for s in SCENARIOS) * -(-(context + 1) // BLOCK)
     config = EngineConfig(
         model_dir=model_dir,
@@ -152,21 +153,6 @@ def fill(runner: ModelRunner, extents: Sequence[torch.Tensor]) -> tuple[int, ...
         bases.append(free)
         free += extent.numel() // GRAIN
     return tuple(bases)
-
-
-def random_extent(table: ModuleTable, rank: int, dtype: torch.dtype) -> torch.Tensor:
-    """An adapter on all linears, in the arena's layout: head, then A and Bt of every module."""
-    head = torch.zeros(table.n_layers, len(MODULES), 2, dtype=torch.int32)
-    n_head = -(-head.nbytes // (GRAIN * dtype.itemsize))
-    position = n_head
-    for layer in range(table.n_layers):
-        for index, name in enumerate(MODULES):
-            head[layer, index] = torch.tensor([position, rank])
-            linear = table.linears[name]
-            position += rank * (linear.in_features + linear.out_features) // GRAIN
-    extent = torch.randn(position * GRAIN).mul_(0.01).to(dtype)
-    extent[: n_head * GRAIN].zero_().view(torch.int32)[: head.numel()] = head.flatten()
-    return extent
 
 
 def read_bandwidth(n_rounds: int) -> float:

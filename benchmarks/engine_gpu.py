@@ -16,9 +16,10 @@ from statistics import median
 
 import torch
 import triton
+from extents import random_extent
 from figures import Figure, arguments, at_most, present
 from gpu_loop import loop_seconds
-from gpu_models import LARGE, TOY, Setting, fill_arena, gpu_setting, placed, random_extent
+from gpu_models import LARGE, TOY, Setting, fill_arena, gpu_setting, placed
 from gpu_timing import DEVICE, IS_GPU, guarded, measured_rates, wall_seconds
 
 from lorikeet_adapters.manifest import GRAIN

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import torch
 
-from lorikeet_adapters.manifest import GRAIN, BlockShape, plan_extent
-from lorikeet_adapters.modules import MODULES, ModuleTable
+from lorikeet_adapters.manifest import GRAIN
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.execution.machine.memory_budget import plan_memory
 from lorikeet_engine.execution.placement import Placement, beside_the_host
@@ -132,23 +131,6 @@ def placed(device: str, *, recorded: bool = True, one_lane: bool = False) -> Pla
     """As the engine places a runner on a GPU, or with a part of that left out."""
     placement = beside_the_host(device, lanes(one=one_lane), PageMover)
     return placement if recorded else replace(placement, recorded_rows=lambda _: ())
-
-
-def random_extent(table: ModuleTable, rank: int, modules: tuple[str, ...], dtype: torch.dtype) -> torch.Tensor:
-    """An adapter on these linears of every layer, in host memory, pinned where that means something."""
-    blocks = [
-        BlockShape(layer, name, rank, table.linears[name].in_features, table.linears[name].out_features)
-        for layer in range(table.n_layers)
-        for name in modules
-    ]
-    plan = plan_extent(table.n_layers, dtype.itemsize, blocks)
-    numbers = torch.zeros(table.n_layers, len(MODULES), 2, dtype=torch.int32)
-    for block, start in zip(blocks, plan.starts, strict=True):
-        numbers[block.layer, MODULES.index(block.module)] = torch.tensor([start, rank])
-    extent = torch.empty(plan.n_grains * GRAIN, dtype=dtype).normal_(std=0.01)
-    extent[: plan.starts[0] * GRAIN] = 0
-    extent.view(torch.int32)[: numbers.numel()] = numbers.flatten()
-    return extent.pin_memory() if torch.cuda.is_available() else extent
 
 
 def fill_arena(arena: LoraArena, extent: torch.Tensor, n: int) -> list[int]:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from extents import random_extent
 from gpu_correctness import Check, collect
-from gpu_models import TOY, Setting, placed, random_extent, random_weights
+from gpu_models import TOY, Setting, placed, random_weights
 from gpu_timing import DEVICE, IS_GPU
 
 from lorikeet_adapters.manifest import GRAIN

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from extents import random_extent
 from figures import Figure, arguments, at_most, present
-from gpu_models import LARGE, TOY, fill_arena, random_extent
+from gpu_models import LARGE, TOY, fill_arena
 from gpu_timing import DEVICE, IS_GPU, Rates, guarded, measured_rates, n_copies, seconds_of
 
 from lorikeet_adapters.modules import MODULES

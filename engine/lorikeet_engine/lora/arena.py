@@ -15,7 +15,6 @@ import torch
 
 from lorikeet_adapters.manifest import BIAS, DORA, FLAG_SHIFT, GRAIN, MAX_RANK
 from lorikeet_adapters.modules import MODULES, ModuleTable
-from lorikeet_engine.ops.extents import block_at
 from lorikeet_engine.ops.interface import HeadEntry, SiteShape
 
 Head = tuple[tuple[HeadEntry, ...], ...]
@@ -87,14 +86,6 @@ class LoraArena:
     def head(self, base: int) -> Head:
         """`head[layer][module]` of the extent at `base`."""
         return self._heads[base]
-
-    def module(self, base: int, layer: int, module_index: int) -> tuple[torch.Tensor, torch.Tensor, int] | None:
-        """A [rank, in] and Bt [rank, out] of one module as views, None where the adapter leaves it alone."""
-        entry = self._heads[base][layer][module_index]
-        if entry.rank == 0:
-            return None
-        block = block_at(self.storage, base, entry, *self._widths[module_index])
-        return block.a, block.bt, entry.rank
 
     def site(self, modules: tuple[int, ...]) -> SiteShape:
         """The fused linear made of these modules, in this order."""

@@ -8,6 +8,7 @@ import torch
 from lorikeet_adapters.manifest import FLAG_SHIFT, GRAIN
 from lorikeet_engine.lora.arena import LoraArena
 from lorikeet_engine.lora.batch import runs_of
+from lorikeet_engine.ops.extents import block_at
 from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams
 from tests.support.lora_cases import lora_table, random_extent
 
@@ -28,13 +29,12 @@ def test_modules_are_read_where_the_head_says(dtype: torch.dtype) -> None:
     arena, extent = an_arena(dtype=dtype), an_extent(5, dtype, skipped=(1,))
     arena.write(7, extent)
     position = extent.numel() - 5 * (64 + 32)  # the last block is down_proj of the last layer
-    found = arena.module(7, 1, 6)
-    assert found is not None
-    a, bt, rank = found
-    assert rank == 5
-    assert torch.equal(a.flatten(), extent[position : position + 5 * 64])
-    assert torch.equal(bt.flatten(), extent[position + 5 * 64 :])
-    assert arena.module(7, 0, 1) is None
+    entry = arena.head(7)[1][6]
+    assert entry.rank == 5
+    block = block_at(arena.storage, 7, entry, 64, 32)
+    assert torch.equal(block.a.flatten(), extent[position : position + 5 * 64])
+    assert torch.equal(block.bt.flatten(), extent[position + 5 * 64 :])
+    assert arena.head(7)[0][1].rank == 0
 
 
 @pytest.mark.parametrize("gap", [-3000, -1, 1, 40, 3000])
@@ -49,7 +49,7 @@ def test_a_move_carries_an_extent_over_its_own_grains(gap: int) -> None:
     outside = torch.ones(arena.storage.numel(), dtype=torch.bool)
     outside[min(source, source + gap) * GRAIN : (max(source, source + gap) + n_grains) * GRAIN] = False
     assert torch.equal(arena.storage[outside], before[outside])
-    assert arena.module(source + gap, 0, 0) is not None
+    assert arena.head(source + gap)[0][0].rank == 8
     with pytest.raises(KeyError):
         arena.head(source)
 
