@@ -14,6 +14,7 @@ RejectCode = Literal[
     "adapter_too_large",
     "alpha_invalid",
     "base_model_mismatch",
+    "certificate_failed",
     "checksum_mismatch",
     "config_invalid",
     "dtype_unsupported",
@@ -36,6 +37,7 @@ RejectCode = Literal[
     "rank_too_large",
     "scaling_too_large",
     "shape_invalid",
+    "shard_index_invalid",
     "size_mismatch",
     "size_overflow",
     "target_mismatch",
@@ -44,6 +46,7 @@ RejectCode = Literal[
     "tensor_name_invalid",
     "trailing_data",
     "unsupported_format",
+    "validator_crashed",
     "weight_out_of_range",
 ]
 

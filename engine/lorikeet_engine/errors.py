@@ -5,6 +5,7 @@
     │   ├── InvalidRequest
     │   ├── ContextLengthExceeded
     │   ├── AdapterUnavailable
+    │   │   └── AdapterDamaged  the stored bytes are not those that were validated
     │   └── AdapterRetired      the version is being taken out of service
     ├── Overloaded              nothing wrong with the request, no room now
     │   └── TenantLimited       no room in the tenant's own share
@@ -65,6 +66,12 @@ class AdapterUnavailable(RequestRefused):
     code = "adapter_unavailable"
 
 
+class AdapterDamaged(AdapterUnavailable):
+    """The adapter's image in the store has another digest: somebody has to look at it, waiting does not help."""
+
+    code = "integrity_error"
+
+
 class AdapterRetired(RequestRefused):
     """The adapter is being unloaded: what runs on it ends as it began, nothing new starts."""
 
@@ -105,6 +112,7 @@ ERRORS_BY_CODE: dict[str, type[EngineError]] = {
         InvalidRequest,
         ContextLengthExceeded,
         AdapterUnavailable,
+        AdapterDamaged,
         AdapterRetired,
         Overloaded,
         TenantLimited,

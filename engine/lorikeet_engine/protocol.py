@@ -11,7 +11,7 @@ import msgspec
 
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 STANDSTILL_S = 120.0  # an engine whose loop has not turned for so long is dead; a large step on a CPU takes part of it
 MAX_CHOICES = 8  # answers to one prompt; each takes a seat of the batch
 
@@ -60,8 +60,20 @@ class Abort(msgspec.Struct, frozen=True, tag="abort"):
 
 
 class Retire(msgspec.Struct, frozen=True, tag="retire"):
-    """Take an adapter out of service: what runs on it ends as it began, nothing new starts."""
+    """Take an adapter out of service: nothing new starts on it.
 
+    What runs ends as it began, or at once with `force`, with the error `adapter_retired`.
+    """
+
+    tenant: str
+    digest: str
+    force: bool
+
+
+class Warm(msgspec.Struct, frozen=True, tag="warm"):
+    """Put an adapter into service again if it was retired, and bring its image into host memory: see `Warmed`."""
+
+    ticket: int
     tenant: str
     digest: str
 
@@ -113,8 +125,18 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     reason: str
 
 
+class Warmed(msgspec.Struct, frozen=True, tag="warmed"):
+    """The adapter's image is in host memory or on the device; or why it is not, as in `Failed`."""
+
+    ticket: int
+    code: str
+    message: str
+
+
 class AdapterResidency(msgspec.Struct, frozen=True, kw_only=True):
     """One adapter that the engine knows: its state, bytes, and the requests that run on it or wait for it.
+
+    `heat` is how many requests a minute started on it of late; what is long ago counts less.
 
     `state` is "cold" (its load has not begun), "loading", "host", "placing", "resident" or "draining".
     """
@@ -125,6 +147,7 @@ class AdapterResidency(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     requests: int
     waiting: int
+    heat: float
 
 
 class TenantLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,8 +254,8 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     stats: EngineStats
 
 
-ClientMessage = Hello | Submit | Abort | Retire | AskStats
-EngineMessage = Welcome | Step | Failed | Stats
+ClientMessage = Hello | Submit | Abort | Retire | Warm | AskStats
+EngineMessage = Welcome | Step | Failed | Warmed | Stats
 
 encode = msgspec.msgpack.Encoder().encode
 decode_client = msgspec.msgpack.Decoder(ClientMessage).decode

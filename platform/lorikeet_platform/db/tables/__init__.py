@@ -1,7 +1,14 @@
 """All tables; importing this package fills `Table.metadata`."""
 
 from lorikeet_platform.db.tables.account import OwnerToken, Session
-from lorikeet_platform.db.tables.adapter import Adapter, AdapterVersion, Alias, VersionFile
+from lorikeet_platform.db.tables.adapter import (
+    Adapter,
+    AdapterVersion,
+    Alias,
+    AliasChange,
+    AliasTarget,
+    VersionFile,
+)
 from lorikeet_platform.db.tables.api_key import ApiKey
 from lorikeet_platform.db.tables.job import Job
 from lorikeet_platform.db.tables.metadata import Table
@@ -13,6 +20,8 @@ __all__ = [
     "Adapter",
     "AdapterVersion",
     "Alias",
+    "AliasChange",
+    "AliasTarget",
     "ApiKey",
     "Job",
     "OwnerToken",

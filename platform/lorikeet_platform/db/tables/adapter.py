@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    CheckConstraint,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    String,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.orm import Mapped, mapped_column
 
 from lorikeet_platform.db.tables.metadata import Count, Id, Micros, Size, Table, one_of
 
-VERSION_STATES = ("validating", "ready", "rejected", "failed_internal")
-FILE_NAMES = ("adapter_config.json", "adapter_model.safetensors")
+VERSION_STATES = ("validating", "ready", "rejected", "failed_internal", "retired", "quarantined", "purged")
+ADAPTER_STATUSES = ("active", "deleted")
+STICKINESS = ("none", "user")
+_ACTIVE = text("status = 'active'")
 
 
 class Adapter(Table):
     __tablename__ = "adapters"
     __table_args__ = (
-        UniqueConstraint("tenant_id", "name"),
+        # A deleted adapter's name is free again.
+        Index(
+            "uq_adapters_active_name", "tenant_id", "name", unique=True, sqlite_where=_ACTIVE, postgresql_where=_ACTIVE
+        ),
         CheckConstraint("next_version >= 1", name="next_version"),
+        one_of("status", ADAPTER_STATUSES),
+        CheckConstraint("status <> 'deleted' OR deleted_at IS NOT NULL", name="deleted_at"),
     )
 
     tenant_id: Mapped[Id] = mapped_column(ForeignKey("tenants.id"), primary_key=True)
@@ -26,7 +42,9 @@ class Adapter(Table):
     description: Mapped[str | None] = mapped_column(String(1000))
     base_model: Mapped[str] = mapped_column(String(128))
     next_version: Mapped[Count] = mapped_column(default=1)
+    status: Mapped[str] = mapped_column(String(16), default="active", server_default=text("'active'"))
     created_at: Mapped[Micros]
+    deleted_at: Mapped[Micros | None]
 
 
 class AdapterVersion(Table):
@@ -61,9 +79,15 @@ class AdapterVersion(Table):
     reject_code: Mapped[str | None] = mapped_column(String(64))
     reject_detail: Mapped[str | None] = mapped_column(String(2048))
     warnings: Mapped[list[str]] = mapped_column(JSON, default=list)
-    created_by: Mapped[Id] = mapped_column(doc="id of the key that sealed it")
+    certificate: Mapped[dict[str, Any] | None] = mapped_column(
+        JSON(none_as_null=True), doc="`lorikeet_adapters.certificate.Certificate` as a record; none before version 0003"
+    )
+    created_by: Mapped[Id] = mapped_column(doc="id of the key that sealed it, or 'administrator'")
     created_at: Mapped[Micros]
     ready_at: Mapped[Micros | None]
+    retired_at: Mapped[Micros | None] = mapped_column(doc="since when it is retired or quarantined")
+    retire_reason: Mapped[str | None] = mapped_column(String(500))
+    purge_after: Mapped[Micros | None] = mapped_column(doc="when the sweeper may purge it; none = not by itself")
 
 
 class VersionFile(Table):
@@ -71,7 +95,6 @@ class VersionFile(Table):
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id", "version_id"], ["adapter_versions.tenant_id", "adapter_versions.id"]),
         ForeignKeyConstraint(["tenant_id", "upload_id"], ["uploads.tenant_id", "uploads.id"]),
-        one_of("filename", FILE_NAMES),
     )
 
     tenant_id: Mapped[Id] = mapped_column(primary_key=True)
@@ -83,18 +106,64 @@ class VersionFile(Table):
 
 
 class Alias(Table):
+    """A name that points at one version, or at several by weight; where it points lies in its targets."""
+
     __tablename__ = "aliases"
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),
-        ForeignKeyConstraint(
-            ["tenant_id", "adapter_id", "version_id"],
-            ["adapter_versions.tenant_id", "adapter_versions.adapter_id", "adapter_versions.id"],
-        ),
+        one_of("sticky", STICKINESS),
+        CheckConstraint("revision >= 1", name="revision"),
     )
 
     tenant_id: Mapped[Id] = mapped_column(primary_key=True)
     adapter_id: Mapped[Id] = mapped_column(primary_key=True)
     alias: Mapped[str] = mapped_column(String(64), primary_key=True)
-    version_id: Mapped[Id]
-    revision: Mapped[Count] = mapped_column(default=1)
+    revision: Mapped[Count] = mapped_column(default=1, doc="counts changes; the next one compares it")
+    sticky: Mapped[str] = mapped_column(String(8), default="none", server_default=text("'none'"))
+    guard: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True), doc="when to roll back by itself")
+    updated_by: Mapped[str] = mapped_column(String(64), default="system", server_default=text("'system'"))
     updated_at: Mapped[Micros]
+
+
+class AliasTarget(Table):
+    """One version behind an alias, with its share of the requests in percent; an alias's shares add up to 100."""
+
+    __tablename__ = "alias_targets"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["tenant_id", "adapter_id", "alias"],
+            ["aliases.tenant_id", "aliases.adapter_id", "aliases.alias"],
+            ondelete="CASCADE",
+        ),
+        ForeignKeyConstraint(
+            ["tenant_id", "adapter_id", "version_id"],
+            ["adapter_versions.tenant_id", "adapter_versions.adapter_id", "adapter_versions.id"],
+        ),
+        CheckConstraint("weight >= 1 AND weight <= 100", name="weight"),
+    )
+
+    tenant_id: Mapped[Id] = mapped_column(primary_key=True)
+    adapter_id: Mapped[Id] = mapped_column(primary_key=True)
+    alias: Mapped[str] = mapped_column(String(64), primary_key=True)
+    version_id: Mapped[Id] = mapped_column(primary_key=True)
+    weight: Mapped[Count]
+
+
+class AliasChange(Table):
+    """Every revision of every alias, append-only; it outlives the alias."""
+
+    __tablename__ = "alias_history"
+    __table_args__ = (ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),)
+
+    tenant_id: Mapped[Id] = mapped_column(primary_key=True)
+    adapter_id: Mapped[Id] = mapped_column(primary_key=True)
+    alias: Mapped[str] = mapped_column(String(64), primary_key=True)
+    revision: Mapped[Count] = mapped_column(primary_key=True, autoincrement=False)
+    targets: Mapped[list[dict[str, Any]]] = mapped_column(
+        JSON, doc="[{version_id, number, weight}]; empty = the alias was removed"
+    )
+    sticky: Mapped[str] = mapped_column(String(8))
+    guard: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    actor: Mapped[str] = mapped_column(String(64), doc="id of a key, 'administrator' or 'system'")
+    reason: Mapped[str | None] = mapped_column(String(500))
+    at: Mapped[Micros]

@@ -7,7 +7,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from lorikeet_platform.db.tables.metadata import Count, Id, Micros, Table, one_of
 
-JOB_KINDS = ("validate",)
+# `retire` tells the engine and waits for what runs; `purge` removes the bytes.
+JOB_KINDS = ("validate", "retire", "purge")
 JOB_STATES = ("queued", "leased", "done", "failed")
 _UNFINISHED = text("state IN ('queued', 'leased')")
 
@@ -18,7 +19,7 @@ class Job(Table):
         ForeignKeyConstraint(["tenant_id", "version_id"], ["adapter_versions.tenant_id", "adapter_versions.id"]),
         one_of("kind", JOB_KINDS),
         one_of("state", JOB_STATES),
-        CheckConstraint("kind <> 'validate' OR version_id IS NOT NULL", name="validate_has_version"),
+        CheckConstraint("version_id IS NOT NULL", name="has_version"),
         CheckConstraint(
             "state <> 'leased' OR (lease_token IS NOT NULL AND lease_expires_at IS NOT NULL)", name="lease"
         ),

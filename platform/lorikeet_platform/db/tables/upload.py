@@ -5,7 +5,6 @@ from __future__ import annotations
 from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from lorikeet_platform.db.tables.adapter import FILE_NAMES
 from lorikeet_platform.db.tables.metadata import Id, Micros, Size, Table, one_of
 
 # open → sealed → consumed (its bytes became a version's files), or open → terminated
@@ -16,7 +15,6 @@ class Upload(Table):
     __tablename__ = "uploads"
     __table_args__ = (
         one_of("state", UPLOAD_STATES),
-        one_of("filename", FILE_NAMES),
         CheckConstraint("received >= 0 AND received <= length", name="received"),
         CheckConstraint("state NOT IN ('sealed', 'consumed') OR received = length", name="sealed_is_complete"),
         Index("ix_uploads_state_expires_at", "state", "expires_at"),

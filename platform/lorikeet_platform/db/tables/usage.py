@@ -27,6 +27,7 @@ class UsageRecord(Table):
         CheckConstraint("prompt_tokens >= 0 AND completion_tokens >= 0", name="tokens"),
         CheckConstraint("cached_tokens >= 0 AND cached_tokens <= prompt_tokens", name="cached_tokens"),
         Index("ix_usage_records_tenant_id_admitted_at", "tenant_id", "admitted_at"),
+        Index("ix_usage_records_version", "tenant_id", "version_id", "admitted_at"),
         Index("ix_usage_records_open", "admitted_at", sqlite_where=_OPEN, postgresql_where=_OPEN),
     )
 
@@ -46,4 +47,5 @@ class UsageRecord(Table):
         default=0, server_default=text("0"), doc="the part of prompt_tokens found in the prefix cache"
     )
     admitted_at: Mapped[Micros]
+    first_token_at: Mapped[Micros | None]
     settled_at: Mapped[Micros | None]

@@ -16,8 +16,8 @@ from email.utils import formatdate
 
 from fastapi import Request
 
+from lorikeet_adapters.files import is_adapter_file
 from lorikeet_platform.clock import unix_seconds
-from lorikeet_platform.db.tables.adapter import FILE_NAMES
 from lorikeet_platform.errors import PlatformError, quoted
 
 VERSION = "1.0.0"
@@ -103,9 +103,9 @@ def read_metadata(request: Request) -> UploadMetadata:
     if unknown := found.keys() - wanted:
         name = min(unknown)
         raise PlatformError("unknown_parameter", f"Upload-Metadata has an unknown {quoted(name)}.", "Upload-Metadata")
-    if found["filename"] not in FILE_NAMES:
+    if not is_adapter_file(found["filename"]):
         raise PlatformError(
-            "invalid_value", f"The file must be called {' or '.join(FILE_NAMES)}.", "Upload-Metadata.filename"
+            "invalid_value", "The file must be one that PEFT writes for an adapter.", "Upload-Metadata.filename"
         )
     if not _SHA256.fullmatch(found["sha256"]):
         raise PlatformError("invalid_value", "sha256 must be 64 lower-case hex digits.", "Upload-Metadata.sha256")

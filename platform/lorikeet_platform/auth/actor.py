@@ -1,0 +1,25 @@
+"""Who changes something of a tenant: one of its keys, or an administrator in its stead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+ADMINISTRATOR: Final = "administrator"
+SYSTEM: Final = "system"  # a rule of the platform itself, such as an alias's guard
+
+# A dependency that finds out the actor: one for each port.
+FindActor = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """`name` is what records keep: a key's id, ADMINISTRATOR or SYSTEM."""
+
+    tenant_id: str
+    name: str
+
+    @property
+    def is_administrator(self) -> bool:
+        return self.name == ADMINISTRATOR
