@@ -15,9 +15,9 @@ from typing import Final, TypeGuard
 
 from lorikeet_adapters import strict_json
 from lorikeet_adapters.errors import AdapterRejected, RejectCode, quoted
+from lorikeet_adapters.files import CONFIG_FILE
 from lorikeet_adapters.patterns import LiteralPattern, parse_pattern
 
-CONFIG_FILE: Final = "adapter_config.json"
 MAX_CONFIG_BYTES: Final = 64 << 10
 MAX_ALPHA: Final = 4096
 MAX_PATTERNS: Final = 16_384

@@ -13,7 +13,8 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from lorikeet_adapters.errors import AdapterRejected
-from lorikeet_adapters.header import WEIGHTS_FILE, TensorEntry
+from lorikeet_adapters.files import WEIGHTS_FILE
+from lorikeet_adapters.header import TensorEntry
 
 CHUNK_BYTES: Final = 4 << 20
 

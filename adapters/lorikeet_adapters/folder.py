@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lorikeet_adapters.config import CONFIG_FILE, MAX_CONFIG_BYTES, read_config
+from lorikeet_adapters.config import MAX_CONFIG_BYTES, read_config
 from lorikeet_adapters.errors import AdapterRejected, listed, quoted
-from lorikeet_adapters.header import WEIGHTS_FILE, read_header
+from lorikeet_adapters.files import CONFIG_FILE, WEIGHTS_FILE
+from lorikeet_adapters.header import read_header
 
 _SHARD_INDEX: Final = f"{WEIGHTS_FILE}.index.json"
 _SHARDS: Final = "adapter_model-*.safetensors"

@@ -17,8 +17,8 @@ from typing import BinaryIO, Final
 
 from lorikeet_adapters import strict_json
 from lorikeet_adapters.errors import AdapterRejected, RejectCode, quoted
+from lorikeet_adapters.files import WEIGHTS_FILE
 
-WEIGHTS_FILE: Final = "adapter_model.safetensors"
 MIN_FILE_BYTES: Final = 10
 MAX_FILE_BYTES: Final = 2 << 30
 MAX_HEADER_BYTES: Final = 2 << 20
@@ -49,13 +49,14 @@ _MAGICS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """One tensor and where its bytes lie in the file (absolute offsets)."""
+    """One tensor, which of the weight files it lies in, and where its bytes lie there (absolute offsets)."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     begin: int
     end: int
+    file: int = 0
 
 
 @dataclass(frozen=True, slots=True)

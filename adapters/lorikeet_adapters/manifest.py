@@ -22,17 +22,19 @@ BIAS: Final = 1  # the block's vector is added to the output
 DORA: Final = 2  # the block's vector times what the base weight gave is added
 
 _HEAD_ENTRY_BYTES: Final = 8
+_VECTOR_ITEM_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class BlockShape:
-    """One LoRA pair: which module it belongs to and how large it is."""
+    """One LoRA pair, perhaps with a vector: which module it belongs to and how large it is."""
 
     layer: int
     module: str
     rank: int
     in_features: int
     out_features: int
+    has_vector: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def plan_extent(n_layers: int, itemsize: int, blocks: Iterable[BlockShape]) -> E
     starts = []
     for block in blocks:
         starts.append(position)
-        position += block_grains(block)
+        position += block_grains(block, itemsize)
     return ExtentPlan(tuple(starts), position)
 
 
@@ -59,13 +61,15 @@ def extent_grains(n_layers: int, itemsize: int, blocks: Iterable[BlockShape]) ->
 
 
 def head_grains(n_layers: int, itemsize: int) -> int:
-    """Grains of the head; it is the only part whose share of grains depends on the element size."""
+    """Grains of the head, which is int32 whatever the arena holds."""
     return _ceil_div(n_layers * len(MODULES) * _HEAD_ENTRY_BYTES, GRAIN * itemsize)
 
 
-def block_grains(block: BlockShape) -> int:
-    """Grains of one pair."""
-    return _ceil_div(block.rank * (block.in_features + block.out_features), GRAIN)
+def block_grains(block: BlockShape, itemsize: int) -> int:
+    """Grains of one pair and of its vector, which is float32 whatever the arena holds."""
+    matrices = itemsize * block.rank * (block.in_features + block.out_features)
+    vector = _VECTOR_ITEM_BYTES * block.out_features if block.has_vector else 0
+    return _ceil_div(matrices + vector, GRAIN * itemsize)
 
 
 def _ceil_div(value: int, unit: int) -> int:

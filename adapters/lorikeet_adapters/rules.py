@@ -13,7 +13,8 @@ from typing import Final
 
 from lorikeet_adapters.config import FIELD_VERDICTS, LoraSettings
 from lorikeet_adapters.errors import AdapterRejected, listed, quoted
-from lorikeet_adapters.header import WEIGHTS_FILE, Header, TensorEntry
+from lorikeet_adapters.files import WEIGHTS_FILE
+from lorikeet_adapters.header import Header, TensorEntry
 from lorikeet_adapters.manifest import MAX_RANK
 from lorikeet_adapters.modules import MODULES, ModuleTable
 

@@ -6,13 +6,14 @@ two files it is given and nothing else, keeps nothing, and needs no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from lorikeet_adapters.config import CONFIG_FILE, MAX_CONFIG_BYTES, LoraSettings, read_config
+from lorikeet_adapters.config import MAX_CONFIG_BYTES, LoraSettings, read_config
 from lorikeet_adapters.errors import AdapterRejected, listed, quoted
+from lorikeet_adapters.files import CONFIG_FILE, INDEX_FILE
 from lorikeet_adapters.finite import scan_weights
 from lorikeet_adapters.header import TensorEntry, read_header
 from lorikeet_adapters.manifest import GRAIN, BlockShape, extent_grains
@@ -25,7 +26,11 @@ DTYPE_NAMES: Final = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """One module's pair: its place, what it is multiplied with, and where its matrices lie in the file."""
+    """One module's pair: its place, what it is multiplied with, and where its matrices lie in the files.
+
+    `kind` says what the one-dimensional `vector` is: manifest.BIAS, the trained bias of lora_B, which the scale
+    multiplies as well; manifest.DORA, DoRA's magnitude; or 0 without one.
+    """
 
     layer: int
     module: str
@@ -33,11 +38,14 @@ class Delta:
     scale: float
     a: TensorEntry
     b: TensorEntry
+    vector: TensorEntry | None = None
+    kind: int = 0
 
     @property
     def block(self) -> BlockShape:
         """Its size in the arena."""
-        return BlockShape(self.layer, self.module, self.rank, self.a.shape[1], self.b.shape[0])
+        has_vector = self.vector is not None
+        return BlockShape(self.layer, self.module, self.rank, self.a.shape[1], self.b.shape[0], has_vector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +67,18 @@ class ValidatedAdapter:
         return grains * GRAIN * itemsize
 
 
-def validate_adapter(*, config: Path, weights: Path, table: ModuleTable, max_rank: int) -> ValidatedAdapter:
-    """The adapter in these two files; raises AdapterRejected with the first rule it breaks."""
+def validate_adapter(
+    *, config: Path, weights: Sequence[Path], index: Path | None, table: ModuleTable, max_rank: int
+) -> ValidatedAdapter:
+    """The adapter in these files; raises AdapterRejected with the first rule it breaks.
+
+    `weights` are in the order of `files.weight_files`; `index` is the index of shards, None for a single file.
+    """
     settings = read_config(read_config_bytes(config))
-    with weights.open("rb") as file:
-        header = read_header(file, weights.stat().st_size)
+    if index is not None or len(weights) != 1:
+        raise AdapterRejected("shard_index_invalid", subject=INDEX_FILE, found="shards", allowed="a single file")
+    with weights[0].open("rb") as file:
+        header = read_header(file, weights[0].stat().st_size)
         pairs = find_pairs(settings, header, table, max_rank)
         is_noop = _check_weights(file, pairs)
     deltas = tuple(Delta(pair.layer, pair.module, pair.rank, pair.scale, pair.a, pair.b) for pair in pairs)

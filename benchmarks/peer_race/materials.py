@@ -166,9 +166,10 @@ def _fill_store(folder: Path, adapters: Path, table: ModuleTable) -> None:
     for path in sorted(adapters.iterdir()):
         weights, normalised = path / "adapter_model.safetensors", folder / "normalised"
         adapter = validate_adapter(
-            config=path / "adapter_config.json", weights=weights, table=table, max_rank=max(RANKS)
+            config=path / "adapter_config.json", weights=[weights], index=None, table=table, max_rank=max(RANKS)
         )
-        digests[path.name] = write_normalised(adapter, weights, normalised)
+        with normalised.open("wb") as out:
+            digests[path.name] = write_normalised(adapter, [weights], out)
         store.put_file(image_key(path.name, digests[path.name]), normalised)
         normalised.unlink()
     (folder / "digests.json").write_text(json.dumps(digests))

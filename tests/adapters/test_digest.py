@@ -11,12 +11,11 @@ import pytest
 import safetensors.numpy
 import torch
 
-from lorikeet_adapters.digest import read_normalised_file, write_normalised
+from lorikeet_adapters.digest import read_normalised_file
 from lorikeet_adapters.errors import AdapterImageDamaged, AdapterRejected
 from lorikeet_adapters.image import pack_image
 from lorikeet_adapters.modules import Linear, ModuleTable
-from lorikeet_adapters.validate import validate_adapter
-from tests.support.lora_files import TABLE, safetensors_bytes, tensor_name, tensors, write_files
+from tests.support.lora_files import TABLE, normalise_folder, safetensors_bytes, tensor_name, tensors, write_files
 
 PREFIXES = [
     "base_model.model.model.",
@@ -28,11 +27,9 @@ PREFIXES = [
 
 
 def normalise(folder: Path, content: Any = None, **changes: Any) -> tuple[str, bytes]:
-    files = write_files(folder, content, **changes)
-    adapter = validate_adapter(config=files.config, weights=files.weights, table=TABLE, max_rank=64)
-    out = folder / "out"
-    digest = write_normalised(adapter, files.weights, out)
-    return digest, out.read_bytes()
+    write_files(folder, content, **changes)
+    _, digest, data = normalise_folder(folder)
+    return digest, data
 
 
 @pytest.mark.parametrize("adapter", ["", ".default"])

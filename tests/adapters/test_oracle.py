@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from lorikeet_adapters.digest import write_normalised
 from lorikeet_adapters.image import AdapterImage, pack_image
 from lorikeet_adapters.modules import MODULES
-from lorikeet_adapters.validate import ValidatedAdapter, validate_adapter
+from lorikeet_adapters.validate import ValidatedAdapter
 from tests.adapters.conftest import SavePeft
-from tests.support.lora_files import N_LAYERS, TABLE, WIDTHS
+from tests.support.lora_files import N_LAYERS, TABLE, WIDTHS, normalise_folder
 
 CASES: dict[str, dict[str, Any]] = {
     "all linears": {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"},
@@ -56,11 +55,7 @@ EXPECTED_WARNINGS = {"first pattern wins": "pattern_without_module"}
 
 
 def pack(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[ValidatedAdapter, AdapterImage]:
-    weights = folder / "adapter_model.safetensors"
-    adapter = validate_adapter(config=folder / "adapter_config.json", weights=weights, table=TABLE, max_rank=64)
-    normalised = folder / "normalised"
-    digest = write_normalised(adapter, weights, normalised)
-    data = normalised.read_bytes()
+    adapter, digest, data = normalise_folder(folder)
     assert hashlib.sha256(data).hexdigest() == digest
     return adapter, pack_image(data, digest=digest, table=TABLE, dtype=dtype)
 

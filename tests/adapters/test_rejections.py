@@ -12,14 +12,14 @@ import pytest
 
 from lorikeet_adapters.errors import AdapterRejected
 from lorikeet_adapters.modules import Linear, ModuleTable
-from lorikeet_adapters.validate import ValidatedAdapter, validate_adapter
+from lorikeet_adapters.validate import ValidatedAdapter
 from tests.support.lora_files import (
     PEFT_PREFIX,
-    TABLE,
     AdapterFiles,
     safetensors_bytes,
     tensor_name,
     tensors,
+    validate_folder,
     write_files,
 )
 
@@ -30,7 +30,7 @@ Q_B = tensor_name(0, "self_attn.q_proj", "B")
 
 
 def validate(files: AdapterFiles, *, max_rank: int = 64) -> ValidatedAdapter:
-    return validate_adapter(config=files.config, weights=files.weights, table=TABLE, max_rank=max_rank)
+    return validate_folder(files.config.parent, max_rank=max_rank)
 
 
 def rejection(files: AdapterFiles, **options: Any) -> AdapterRejected:
@@ -267,7 +267,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     content.clear()
     tracemalloc.start()
     try:
-        validate_adapter(config=files.config, weights=files.weights, table=wide, max_rank=16)
+        validate_folder(tmp_path, wide, max_rank=16)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

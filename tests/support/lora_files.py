@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 from collections.abc import Mapping
@@ -11,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from lorikeet_adapters.digest import write_normalised
+from lorikeet_adapters.files import CONFIG_FILE, INDEX_FILE, is_adapter_file, weight_files
 from lorikeet_adapters.modules import MODULES, Linear, ModuleTable
+from lorikeet_adapters.validate import ValidatedAdapter, validate_adapter
 
 HIDDEN = 32
 KV = 16
@@ -113,3 +117,25 @@ def write_files(
     weights = tensors() if content is None else content
     files.weights.write_bytes(weights if isinstance(weights, bytes) else safetensors_bytes(weights))
     return files
+
+
+def validate_folder(folder: Path, table: ModuleTable = TABLE, *, max_rank: int = 64) -> ValidatedAdapter:
+    """The adapter in the files of `folder` that belong to one."""
+    weights, index = _weights(folder)
+    return validate_adapter(config=folder / CONFIG_FILE, weights=weights, index=index, table=table, max_rank=max_rank)
+
+
+def normalise_folder(
+    folder: Path, table: ModuleTable = TABLE, *, max_rank: int = 64
+) -> tuple[ValidatedAdapter, str, bytes]:
+    """The adapter in `folder`, its digest, and its normalised file."""
+    adapter = validate_folder(folder, table, max_rank=max_rank)
+    out = io.BytesIO()
+    digest = write_normalised(adapter, _weights(folder)[0], out)
+    return adapter, digest, out.getvalue()
+
+
+def _weights(folder: Path) -> tuple[list[Path], Path | None]:
+    names = [entry.name for entry in folder.iterdir() if is_adapter_file(entry.name)]
+    index = folder / INDEX_FILE
+    return [folder / name for name in weight_files(names)], index if index.exists() else None

@@ -20,10 +20,9 @@ from transformers import (
     SmolLM3Config,
 )
 
-from lorikeet_adapters.digest import write_normalised
 from lorikeet_adapters.image import AdapterImage, pack_image
 from lorikeet_adapters.modules import ModuleTable
-from lorikeet_adapters.validate import validate_adapter
+from tests.support.lora_files import normalise_folder
 
 VOCAB = 128
 SHAPE: dict[str, Any] = {
@@ -107,10 +106,6 @@ def load_adapted_oracle(model_dir: Path, adapter_dir: Path) -> Any:
 
 
 def pack_adapter(adapter_dir: Path, table: ModuleTable, dtype: torch.dtype) -> AdapterImage:
-    weights = adapter_dir / "adapter_model.safetensors"
-    adapter = validate_adapter(config=adapter_dir / "adapter_config.json", weights=weights, table=table, max_rank=64)
-    normalised = adapter_dir / "normalised"
-    digest = write_normalised(adapter, weights, normalised)
-    data = normalised.read_bytes()
+    _, digest, data = normalise_folder(adapter_dir, table)
     assert hashlib.sha256(data).hexdigest() == digest
     return pack_image(data, digest=digest, table=table, dtype=dtype)

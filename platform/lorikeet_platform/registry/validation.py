@@ -107,8 +107,11 @@ class VersionValidator:
                 )
                 return lambda work: self._reject(work, job, rejection)
         config, weights, image = folder / CONFIG, folder / WEIGHTS, folder / "image"
-        adapter = validate_adapter(config=config, weights=weights, table=self._table, max_rank=self._max_rank)
-        digest = write_normalised(adapter, weights, image)
+        adapter = validate_adapter(
+            config=config, weights=[weights], index=None, table=self._table, max_rank=self._max_rank
+        )
+        with image.open("wb") as out:
+            digest = write_normalised(adapter, [weights], out)
         for file in files:
             self._store.put_file(file_key(job.tenant_id, file.sha256), folder / file.filename)
         self._store.put_file(image_key(job.tenant_id, digest), image)

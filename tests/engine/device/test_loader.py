@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from lorikeet_adapters.digest import write_normalised
 from lorikeet_adapters.errors import AdapterImageMissing
-from lorikeet_adapters.validate import validate_adapter
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.lora.loader import AdapterLoader, LoadedAdapter
-from tests.support.lora_files import TABLE, tensors, write_files
+from tests.support.lora_files import TABLE, normalise_folder, tensors, write_files
 
 
 class HeldSource:
@@ -51,10 +49,9 @@ def loader(source: HeldSource) -> Iterator[AdapterLoader]:
 
 
 def store_adapter(source: HeldSource, folder: Path, *, rank: int = 4) -> AdapterKey:
-    files = write_files(folder, tensors(rank=rank), r=rank)
-    adapter = validate_adapter(config=files.config, weights=files.weights, table=TABLE, max_rank=64)
-    digest = write_normalised(adapter, files.weights, folder / "normalised")
-    source.files["north", digest] = (folder / "normalised").read_bytes()
+    write_files(folder, tensors(rank=rank), r=rank)
+    _, digest, data = normalise_folder(folder)
+    source.files["north", digest] = data
     return AdapterKey("north", digest)
 
 

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from lorikeet_adapters.digest import write_normalised
 from lorikeet_adapters.image import pack_image
 from lorikeet_adapters.source import image_key
 from lorikeet_adapters.store.local import LocalBlobStore
-from lorikeet_adapters.validate import validate_adapter
 from lorikeet_engine.build import LoadedModel, build_engine, load_model
 from lorikeet_engine.config import MIB, EngineConfig
 from lorikeet_engine.cost import kv_block_bytes
@@ -23,6 +21,7 @@ from lorikeet_engine.model_spec import ModelSpec, load_model_spec
 from tests.engine.equality.bench import OTHER_TENANT, TENANT, AdapterStore, OpenBench, Workbench
 from tests.engine.equality.prompts import adapter_dirs
 from tests.engine.equality.record_reference import REFERENCE
+from tests.support.lora_files import normalise_folder
 
 FLOAT32_BYTES = 4
 
@@ -45,13 +44,12 @@ def adapter_store(spec: ModelSpec, tmp_path_factory: pytest.TempPathFactory) -> 
     store, table = LocalBlobStore(folder), spec.module_table("base")
     digests, sizes = {}, []
     for name, path in adapter_dirs().items():
-        weights = path / "adapter_model.safetensors"
-        validated = validate_adapter(config=path / "adapter_config.json", weights=weights, table=table, max_rank=64)
         normalised = folder / f"{name}.normalised"
-        digests[name] = write_normalised(validated, weights, normalised)
+        _, digests[name], data = normalise_folder(path, table)
+        normalised.write_bytes(data)
         for tenant in (TENANT, OTHER_TENANT):
             store.put_file(image_key(tenant, digests[name]), normalised)
-        image = pack_image(normalised.read_bytes(), digest=digests[name], table=table, dtype=torch.float32)
+        image = pack_image(data, digest=digests[name], table=table, dtype=torch.float32)
         sizes.append(image.extent.nbytes)
     return AdapterStore(folder, digests, max(sizes))
 

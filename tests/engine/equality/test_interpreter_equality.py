@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from lorikeet_adapters.digest import write_normalised
 from lorikeet_adapters.source import image_key
 from lorikeet_adapters.store.local import LocalBlobStore
-from lorikeet_adapters.validate import validate_adapter
 from lorikeet_engine.build import Engine, LoadedModel, build_engine
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.cost import kv_block_bytes
@@ -32,6 +30,7 @@ from lorikeet_engine.scheduling.plan import SamplingParams
 from lorikeet_engine.scheduling.request import Request
 from tests.support.asynchronous_device import LateLanes
 from tests.support.device import random_ids
+from tests.support.lora_files import normalise_folder
 from tests.support.tiny_models import (
     VOCAB,
     load_adapted_oracle,
@@ -64,10 +63,9 @@ class Small:
         self.oracles, self.keys = {"base": load_oracle(directory)}, dict[str, AdapterKey]()
         for seed, (adapter, options) in enumerate(ADAPTERS.items()):
             saved = save_adapter(directory, folder / adapter, seed=seed, **options)
-            weights, normalised = saved / "adapter_model.safetensors", folder / f"{adapter}.normalised"
-            config = saved / "adapter_config.json"
-            validated = validate_adapter(config=config, weights=weights, table=spec.module_table("small"), max_rank=64)
-            digest = write_normalised(validated, weights, normalised)
+            normalised = folder / f"{adapter}.normalised"
+            _, digest, data = normalise_folder(saved, spec.module_table("small"))
+            normalised.write_bytes(data)
             store.put_file(image_key(TENANT, digest), normalised)
             self.oracles[adapter] = load_adapted_oracle(directory, saved)
             self.keys[adapter] = AdapterKey(TENANT, digest)
