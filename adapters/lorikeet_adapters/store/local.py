@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 from uuid import uuid4
 
-from lorikeet_adapters.store.blob import BlobConflict, BlobKeyInvalid, BlobMissing, check_key
+from lorikeet_adapters.store.blob import BlobConflict, BlobEntry, BlobKeyInvalid, BlobMissing, check_key
 
 _COPY_BYTES: Final = 1 << 20
 _MODE: Final = 0o440
@@ -57,15 +57,18 @@ class LocalBlobStore:
             return
         _sync_directory(path.parent)
 
-    def list(self, prefix: str) -> Iterator[str]:
+    def entries(self, prefix: str) -> Iterator[BlobEntry]:
         start = self._root
         if "/" in prefix:
             start = self._path(prefix.rpartition("/")[0])
         found = []
         for folder, _, names in os.walk(start):
-            files = [Path(folder, name) for name in names if not name.startswith(".")]
-            found += [file.relative_to(self._root).as_posix() for file in files if not file.is_symlink()]
-        return iter(sorted(key for key in found if key.startswith(prefix)))
+            for name in names:
+                path = Path(folder, name)
+                key = path.relative_to(self._root).as_posix()
+                if key.startswith(prefix) and not name.startswith("."):
+                    found += _entry(key, path)
+        return iter(sorted(found, key=lambda entry: entry.key))
 
     def _put(self, key: str, write: Callable[[BinaryIO], None]) -> None:
         path = self._path(key)
@@ -136,6 +139,17 @@ class LocalBlobStore:
         for created in reversed(missing):
             created.mkdir(exist_ok=True)
             _sync_directory(created.parent)
+
+
+def _entry(key: str, path: Path) -> list[BlobEntry]:
+    """Nothing for what is no file or has just been deleted."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return []
+    if not stat.S_ISREG(status.st_mode):
+        return []
+    return [BlobEntry(key, status.st_size, status.st_mtime_ns // 1_000)]
 
 
 def _sync_directory(folder: Path) -> None:

@@ -64,7 +64,7 @@ def test_slices_go_when_their_upload_is_over(
     with context.db.unit_of_work() as work:
         work.execute(update(Upload).where(Upload.id == upload).values(state=state))
     cleaner.clean_when_due()
-    stored = {key.split("/")[2] for key in context.store.list("uploads/")}
+    stored = {entry.key.split("/")[2] for entry in context.store.entries("uploads/")}
     assert stored == ({upload, other} if is_kept else {other})
 
 
@@ -76,7 +76,7 @@ def test_the_store_is_listed_every_ten_minutes(
     with context.db.unit_of_work() as work:
         work.execute(update(Upload).where(Upload.id == upload).values(state="consumed"))
     cleaner.clean_when_due()
-    assert len(list(context.store.list("uploads/"))) == 1
+    assert len(list(context.store.entries("uploads/"))) == 1
     clock.advance(600)
     cleaner.clean_when_due()
-    assert list(context.store.list("uploads/")) == []
+    assert list(context.store.entries("uploads/")) == []

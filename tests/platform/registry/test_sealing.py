@@ -44,7 +44,7 @@ def test_the_same_content_leads_to_the_same_ready_version(context: PlatformConte
     again = uploader.seal(ONE, TWO)
     assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
     assert counts(context) == (1, 1, 1)
-    assert len(list(context.store.list("uploads/"))) == 2  # those of the first; the second's are deleted
+    assert len(list(context.store.entries("uploads/"))) == 2  # those of the first; the second's are deleted
 
 
 def test_an_upload_does_not_share_the_verdict_on_another_ones_bytes(

@@ -76,7 +76,7 @@ def test_a_slice_with_its_checksum_is_kept_and_with_anothers_is_not(
     wrong = uploader.append(location, 0, CONTENT[:100], upload_checksum=checksum(algorithm, b"other"))
     assert code(wrong) == (460, "slice_checksum_mismatch")
     assert uploader.offset(location) == 0
-    assert list(context.store.list("uploads/")) == []
+    assert list(context.store.entries("uploads/")) == []
     right = uploader.append(location, 0, CONTENT[:100], upload_checksum=checksum(algorithm, CONTENT[:100]))
     assert right.status_code == 204
     assert uploader.offset(location) == 100
@@ -109,7 +109,7 @@ def test_more_bytes_than_announced_are_refused_with_and_without_a_length(
 
     assert code(uploader.append(location, 0, chunks())) == (413, "request_too_large")
     assert uploader.offset(location) == 0
-    assert list(context.store.list("uploads/")) == []
+    assert list(context.store.entries("uploads/")) == []
 
 
 def test_an_ended_upload_is_gone_with_its_bytes(context: PlatformContext, uploader: Uploader) -> None:
@@ -117,7 +117,7 @@ def test_an_ended_upload_is_gone_with_its_bytes(context: PlatformContext, upload
     uploader.append(location, 0, CONTENT[:100])
     headers = {**uploader.tenant.auth, **TUS}
     assert uploader.client.delete(location, headers=headers).status_code == 204
-    assert list(context.store.list("uploads/")) == []
+    assert list(context.store.entries("uploads/")) == []
     assert uploader.client.head(location, headers=headers).status_code == 404
     assert code(uploader.append(location, 100, b"x")) == (404, "not_found")
     assert code(uploader.client.delete(location, headers=headers)) == (404, "not_found")
@@ -136,7 +136,7 @@ def test_an_upload_expires_unless_it_makes_progress(
     with context.db.unit_of_work() as work:
         late = expire_uploads(work, clock.now)
     purge_bytes(context.store, late)
-    assert list(context.store.list("uploads/")) == []
+    assert list(context.store.entries("uploads/")) == []
 
 
 def test_another_tenants_upload_is_missing_like_none(api: TestClient, uploader: Uploader, orchard: Tenant) -> None:

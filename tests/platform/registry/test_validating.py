@@ -76,7 +76,7 @@ def test_a_good_adapter_becomes_ready_and_live(
     assert hashlib.sha256(normalised).hexdigest() == version["digest"]
     for content in files:
         assert context.store.read(file_key(uploader.tenant.id, hashlib.sha256(content).hexdigest())) == content
-    assert list(context.store.list("uploads/")) == []
+    assert list(context.store.entries("uploads/")) == []
     assert list(context.settings.temporary_dir.iterdir()) == []
 
 
@@ -134,7 +134,7 @@ def test_a_bad_adapter_is_rejected_by_name_and_leaves_nothing(
     assert version["state"] == "rejected"
     assert version["reject_code"] == code
     assert version["reject_detail"]
-    assert list(context.store.list("")) == []
+    assert list(context.store.entries("")) == []
     with context.db.read() as work:
         assert work.scalars(select(Alias)).all() == []
         assert {upload.state for upload in work.scalars(select(Upload))} == {"consumed"}
@@ -193,7 +193,7 @@ def test_other_files_of_the_same_adapter_share_one_image_and_say_so(
     first, second = shown(uploader, 1), shown(uploader, 2)
     assert first["digest"] == second["digest"]
     assert second["warnings"][-1] == "the same content as version 1"
-    assert len(list(context.store.list("images/"))) == 1
+    assert len(list(context.store.entries("images/"))) == 1
 
 
 def test_two_tenants_equal_files_are_two_images(
@@ -203,15 +203,15 @@ def test_two_tenants_equal_files_are_two_images(
     Uploader(uploader.client, orchard).seal(*files)
     run_next(context, runner)
     run_next(context, runner)
-    assert len(list(context.store.list("images/"))) == 2
+    assert len(list(context.store.entries("images/"))) == 2
 
 
 def test_lost_slices_are_our_fault_and_end_as_failed_after_five_attempts(
     context: PlatformContext, runner: JobRunner, uploader: Uploader, files: tuple[bytes, bytes], clock: FakeClock
 ) -> None:
     uploader.seal(*files)
-    for key in list(context.store.list("uploads/")):
-        context.store.delete(key)
+    for entry in list(context.store.entries("uploads/")):
+        context.store.delete(entry.key)
     with context.db.read() as work:
         job_id = work.scalars(select(Job.id)).one()
     for attempt in range(1, 6):

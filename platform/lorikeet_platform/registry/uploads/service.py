@@ -166,13 +166,13 @@ def expire_uploads(work: Session, now: int, *, limit: int = 100) -> list[tuple[s
 def purge_bytes(store: BlobStore, uploads: Iterable[tuple[str, str]]) -> None:
     """Delete all slices of uploads that are over, recorded or not."""
     for tenant_id, upload_id in uploads:
-        for key in list(store.list(slice_key(tenant_id, upload_id, ""))):
-            store.delete(key)
+        for entry in list(store.entries(slice_key(tenant_id, upload_id, ""))):
+            store.delete(entry.key)
 
 
 def list_stored(store: BlobStore) -> list[tuple[str, str]]:
     """(tenant id, upload id) of every upload that has bytes in the store."""
-    folders = {tuple(key.removeprefix(KEY_PREFIX).split("/")[:2]) for key in store.list(KEY_PREFIX)}
+    folders = {tuple(entry.key.removeprefix(KEY_PREFIX).split("/")[:2]) for entry in store.entries(KEY_PREFIX)}
     return sorted((tenant_id, upload_id) for tenant_id, upload_id in folders)
 
 
