@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlalchemy import ColumnElement, and_, or_, select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from lorikeet_platform.clock import SECOND
 from lorikeet_platform.db.tables import Job
 from lorikeet_platform.ids import new_id
+
+JobKind = Literal["validate", "retire", "purge"]
 
 LEASE_US = 45 * SECOND
 HEARTBEAT_S = 15.0
@@ -47,18 +51,38 @@ class LeasedJob:
         return self.attempt > self.max_attempts
 
 
-def enqueue_validation(work: Session, *, tenant_id: str, version_id: str, now: int) -> Job:
-    """A job in the caller's transaction: no version without its job. The caller wakes a worker after the commit."""
+def enqueue(
+    work: Session, *, tenant_id: str, kind: JobKind, version_id: str, now: int, run_after: int | None = None
+) -> Job:
+    """A job in the caller's transaction: no change of a version without the job that follows from it.
+
+    The caller wakes a worker after the commit. A job of this kind that is still unfinished is that job: nothing is
+    added, and it is no later than it was.
+
+    Args:
+        run_after: not before this time; a sweeper wakes a worker then.
+    """
+    existing = _unfinished(work, tenant_id, kind, version_id)
+    if existing is not None:
+        return existing
+    start = now if run_after is None else run_after
     job = Job(
         tenant_id=tenant_id,
         id=new_id("job"),
-        kind="validate",
+        kind=kind,
         version_id=version_id,
-        run_after=now,
-        wake_at=now + WAKE_AGAIN_US,
+        run_after=start,
+        wake_at=start if run_after is not None else now + WAKE_AGAIN_US,
         created_at=now,
     )
-    work.add(job)
+    try:
+        with work.begin_nested():
+            work.add(job)
+    except IntegrityError:  # another transaction was first
+        existing = _unfinished(work, tenant_id, kind, version_id)
+        if existing is None:
+            raise
+        return existing
     return job
 
 
@@ -129,6 +153,17 @@ def wake_all(work: Session, now: int, *, break_leases: bool) -> None:
     if break_leases:
         broken = update(Job).where(Job.state == "leased").values(lease_expires_at=now, wake_at=now)
         work.execute(broken, execution_options=_NO_SYNC)
+
+
+def _unfinished(work: Session, tenant_id: str, kind: JobKind, version_id: str) -> Job | None:
+    return work.scalars(
+        select(Job).where(
+            Job.tenant_id == tenant_id,
+            Job.kind == kind,
+            Job.version_id == version_id,
+            Job.state.in_(("queued", "leased")),
+        )
+    ).one_or_none()
 
 
 def _is_free(now: int) -> ColumnElement[bool]:

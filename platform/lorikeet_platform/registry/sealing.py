@@ -17,7 +17,7 @@ from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Upload, VersionFile
 from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.ids import new_id
-from lorikeet_platform.jobs.queue import enqueue_validation
+from lorikeet_platform.jobs.queue import enqueue
 from lorikeet_platform.registry.aliases import point_live_at
 from lorikeet_platform.registry.names import check_new_name
 
@@ -56,7 +56,7 @@ def seal(work: Session, principal: Principal, request: SealRequest, *, base_mode
     for upload in uploads.values():
         _check_sealable(upload, now)
     version = _new_version(work, adapter, uploads, request, principal.key_id, now)
-    job = enqueue_validation(work, tenant_id=principal.tenant_id, version_id=version.id, now=now)
+    job = enqueue(work, tenant_id=principal.tenant_id, kind="validate", version_id=version.id, now=now)
     work.flush()
     return Sealed(version, job.id)
 

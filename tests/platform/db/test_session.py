@@ -117,7 +117,7 @@ def test_a_row_that_makes_no_sense_is_refused_by_the_database(database: Database
     tenant = a_tenant(database, "harbour")
     with database.unit_of_work() as work:
         version = platform_parts.a_version(work, tenant, name="pirate")
-        queue.enqueue_validation(work, tenant_id=tenant.id, version_id=version.id, now=1)
+        queue.enqueue(work, tenant_id=tenant.id, kind="validate", version_id=version.id, now=1)
         work.add(usage_record(tenant.id, key_id=tenant.key_id))
     with pytest.raises(IntegrityError), database.unit_of_work() as work:
         work.execute(text(statement))
@@ -127,7 +127,7 @@ def test_a_job_is_leased_by_one_of_many(database: Database) -> None:
     tenant = a_tenant(database, "harbour")
     with database.unit_of_work() as work:
         version = platform_parts.a_version(work, tenant, name="pirate", state="validating")
-        job_id = queue.enqueue_validation(work, tenant_id=tenant.id, version_id=version.id, now=1).id
+        job_id = queue.enqueue(work, tenant_id=tenant.id, kind="validate", version_id=version.id, now=1).id
     leases: list[queue.LeasedJob | None] = []
 
     def lease() -> None:

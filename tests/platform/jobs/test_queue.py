@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from lorikeet_platform.context import PlatformContext
-from lorikeet_platform.db.tables import Job
+from lorikeet_platform.db.tables import AdapterVersion, Job
 from lorikeet_platform.jobs import queue
 from lorikeet_platform.jobs.queue import LeasedJob, LeaseLost
 from lorikeet_platform.jobs.runner import JobRunner, Write
@@ -41,7 +41,13 @@ class ScriptedHandler:
 def job_id(context: PlatformContext, harbour: Tenant) -> str:
     with context.db.unit_of_work() as work:
         version = a_version(work, harbour, name="pirate", state="validating")
-        return queue.enqueue_validation(work, tenant_id=harbour.id, version_id=version.id, now=context.clock()).id
+        return enqueued(work, version, context.clock()).id
+
+
+def enqueued(work: Session, version: AdapterVersion, now: int, *, run_after: int | None = None) -> Job:
+    return queue.enqueue(
+        work, tenant_id=version.tenant_id, kind="validate", version_id=version.id, now=now, run_after=run_after
+    )
 
 
 @pytest.fixture
