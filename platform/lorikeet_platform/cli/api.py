@@ -6,7 +6,8 @@ Keys come from the environment and from files, never from the command line, wher
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,8 +19,10 @@ from lorikeet_platform.cli.console import CommandFailed, ExitCode
 
 API_KEY = "LORIKEET_API_KEY"
 ADMIN_TOKEN_FILE = "LORIKEET_ADMIN_TOKEN_FILE"  # a file's name, not a secret
-TIMEOUT_S = 40.0  # longer than the server's longest wait of 30 s
+TIMEOUT_S = 90.0  # longer than the server waits for anything: a verdict 30 s, an adapter that loads 60 s
+NO_CONTENT = 204
 
+QUOTA_CODES = frozenset({"adapter_quota_exceeded"})
 EXIT_BY_STATUS = {
     400: ExitCode.USAGE,
     401: ExitCode.AUTH,
@@ -27,6 +30,7 @@ EXIT_BY_STATUS = {
     404: ExitCode.USAGE,
     409: ExitCode.CONFLICT,
     413: ExitCode.QUOTA,
+    422: ExitCode.REJECTED,
     429: ExitCode.QUOTA,
     507: ExitCode.QUOTA,
 }
@@ -56,6 +60,8 @@ class Refusal:
 
     @property
     def exit_code(self) -> ExitCode:
+        if self.code in QUOTA_CODES:
+            return ExitCode.QUOTA
         return EXIT_BY_STATUS.get(self.status, ExitCode.NETWORK if self.status >= 500 else ExitCode.FAILED)
 
 
@@ -95,6 +101,25 @@ class Api:
     def post(self, path: str, body: Mapping[str, object] | None = None) -> Any:
         return self._ask("POST", path, json={} if body is None else body)
 
+    def put(self, path: str, body: Mapping[str, object], *, if_revision: int | None = None) -> Any:
+        headers = {} if if_revision is None else {"If-Match": f'"{if_revision}"'}
+        return self._ask("PUT", path, json=body, headers=headers)
+
+    def delete(self, path: str) -> Any:
+        """The answer's body, None when it has none."""
+        return self._ask("DELETE", path)
+
+    @contextmanager
+    def download(self, path: str) -> Iterator[Iterator[bytes]]:
+        """The pieces of a file, as they come; raises ApiUnreachable where it breaks off."""
+        try:
+            with self.http.stream("GET", path) as response:
+                if response.is_error:
+                    raise ApiRefused(Refusal.of(response.status_code, response.read(), response.headers))
+                yield response.iter_bytes()
+        except httpx.HTTPError as error:
+            raise ApiUnreachable(self.url, error) from None
+
     def _ask(self, method: str, path: str, **options: Any) -> Any:
         try:
             response = self.http.request(method, path, **options)
@@ -102,6 +127,8 @@ class Api:
             raise ApiUnreachable(self.url, error) from None
         if response.is_error:
             raise ApiRefused(Refusal.of(response.status_code, response.content, response.headers))
+        if response.status_code == NO_CONTENT:
+            return None
         try:
             return response.json()
         except ValueError:

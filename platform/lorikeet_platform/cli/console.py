@@ -29,6 +29,7 @@ class ExitCode(IntEnum):
     QUOTA = 7
     CONFLICT = 8
     WAIT_TIMEOUT = 9
+    INTEGRITY = 10
     INTERRUPTED = 130
 
 

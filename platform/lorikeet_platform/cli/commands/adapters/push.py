@@ -1,26 +1,22 @@
-"""`lorikeet adapters`: through the tenant API, with the tenant's key."""
+"""`lorikeet adapters push`: a PEFT folder becomes a version."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from lorikeet_platform.cli.commands.adapters.references import mebibytes
 from lorikeet_platform.cli.commands.options import DEFAULT_API_URL, ApiUrl, AsJson
-from lorikeet_platform.cli.console import CommandFailed, ExitCode, print_json, print_table, say
-
-app = typer.Typer(help="Push, list and look at your LoRA adapters.", no_args_is_help=True)
+from lorikeet_platform.cli.console import CommandFailed, ExitCode, print_json, say
 
 
-@app.command("push")
 def push(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What PEFT's save_pretrained wrote.")],
     name: Annotated[str, typer.Option("--name", help="The adapter's name; requests use it as their model.")],
-    alias: Annotated[
-        Literal["live"] | None, typer.Option("--alias", help="Move this alias to the new version when ready.")
-    ] = None,
+    alias: Annotated[str | None, typer.Option("--alias", help="Move this alias to the new version when ready.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the version is ready or rejected.")] = True,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Longest wait, in seconds.")] = 600,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an interrupted push has sent.")] = False,
@@ -57,44 +53,6 @@ def push(
     _report(version)
 
 
-@app.command("list")
-def list_all(api_url: ApiUrl = DEFAULT_API_URL, as_json: AsJson = False) -> None:
-    """List your adapters."""
-    from lorikeet_platform.cli.api import tenant_api
-
-    with tenant_api(api_url) as api:
-        adapters = api.get("/v1/adapters")["data"]
-    if as_json:
-        print_json(adapters)
-        return
-    rows = [(a["name"], _aliases(a), len(a["versions"]), _newest_state(a)) for a in adapters]
-    print_table(("ADAPTER", "ALIASES", "VERSIONS", "NEWEST"), rows, empty="No adapters yet.")
-
-
-@app.command("show")
-def show(
-    name: Annotated[str, typer.Argument(help="The adapter's name.")],
-    api_url: ApiUrl = DEFAULT_API_URL,
-    as_json: AsJson = False,
-) -> None:
-    """Show an adapter with its versions."""
-    from urllib.parse import quote
-
-    from lorikeet_platform.cli.api import tenant_api
-
-    with tenant_api(api_url) as api:
-        adapter = api.get(f"/v1/adapters/{quote(name, safe='')}")
-    if as_json:
-        print_json(adapter)
-        return
-    say(f"{adapter['name']}: {_aliases(adapter) or 'no alias'}")
-    rows = [
-        (v["number"], v["state"], v["rank"], _mebibytes(v["serving_bytes"]), v["reject_code"], _modules(v))
-        for v in adapter["versions"]
-    ]
-    print_table(("VERSION", "STATE", "RANK", "ON DEVICE", "REJECTED FOR", "MODULES"), rows, empty="No versions.")
-
-
 def _report(version: dict[str, Any]) -> None:
     """Say how the push ended; raises CommandFailed unless it ended well."""
     label = f"{version['adapter']}:{version['number']}"
@@ -102,7 +60,7 @@ def _report(version: dict[str, Any]) -> None:
         say(f"warning: {warning}")
     match version["state"]:
         case "ready":
-            say(f"{label} is ready: rank {version['rank']}, {_mebibytes(version['serving_bytes'])} on the device.")
+            say(f"{label} is ready: rank {version['rank']}, {mebibytes(version['serving_bytes'])} on the device.")
         case "rejected":
             detail = f"{version['reject_code']}: {version['reject_detail']}"
             raise CommandFailed(ExitCode.REJECTED, f"{label} is rejected: {detail}")
@@ -110,20 +68,3 @@ def _report(version: dict[str, Any]) -> None:
             raise CommandFailed(ExitCode.NETWORK, f"{label} could not be checked, by no fault of its own")
         case _:
             say(f"{label} is uploaded and being checked: lorikeet adapters show {shlex.quote(version['adapter'])}")
-
-
-def _aliases(adapter: dict[str, Any]) -> str:
-    return ", ".join(f"{alias} → {number}" for alias, number in sorted(adapter["aliases"].items()))
-
-
-def _newest_state(adapter: dict[str, Any]) -> str:
-    newest = max(adapter["versions"], key=lambda version: int(version["number"]), default=None)
-    return f"{newest['number']} {newest['state']}" if newest else ""
-
-
-def _modules(version: dict[str, Any]) -> str:
-    return " ".join(version["target_modules"] or ())
-
-
-def _mebibytes(n_bytes: int | None) -> str:
-    return "" if n_bytes is None else f"{n_bytes / (1 << 20):.1f} MiB"
