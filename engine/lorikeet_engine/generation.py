@@ -67,16 +67,16 @@ class EngineLink(Protocol):
 
 
 class _Answer:
-    """One of a request's answers: its text so far, and how many of its tokens were accepted into it."""
+    """One of a request's answers: its text so far, and the tokens that were accepted into it."""
 
     def __init__(self, index: int, decode: Callable[[Sequence[int]], str], stop: tuple[str, ...]) -> None:
-        self.n_accepted = 0
+        self.tokens: list[int] = []
         self._index = index
         self._detokenizer = Detokenizer(decode)
         self._stops = StopStrings(stop)
 
     def accept(self, event: Token) -> Delta:
-        self.n_accepted += 1
+        self.tokens.append(event.token)
         is_eos = event.finish_reason == "stop"
         piece = "" if is_eos else self._detokenizer.push(event.token)
         if event.finish_reason:
@@ -106,10 +106,14 @@ class Generation:
 
     @property
     def usage(self) -> Usage:
-        n_accepted = sum(answer.n_accepted for answer in self._answers)
+        n_accepted = sum(len(answer.tokens) for answer in self._answers)
         if not n_accepted:
             return Usage(0, 0)
         return Usage(len(self.request.prompt), n_accepted, self._cached_tokens)
+
+    def tokens(self, index: int = 0) -> tuple[int, ...]:
+        """Those of one answer so far, its end-of-sequence token included."""
+        return tuple(self._answers[index].tokens)
 
     def push(self, index: int, event: Event) -> None:
         """Called by the client's reader."""

@@ -23,7 +23,9 @@ JobKind = Literal["validate", "retire", "purge"]
 LEASE_US = 45 * SECOND
 HEARTBEAT_S = 15.0
 WAKE_AGAIN_US = 15 * SECOND
+FIRST_POSTPONEMENT_US, LONGEST_POSTPONEMENT_US = 2 * SECOND, 60 * SECOND
 MAX_ERROR = 2_000
+BETWEEN_ERRORS = ", "
 _NO_SYNC = {"synchronize_session": False}
 
 
@@ -33,12 +35,16 @@ class LeaseLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LeasedJob:
+    """A job in the hands of one worker; `errors` are the classes of what went wrong in earlier attempts."""
+
     tenant_id: str
     id: str
     kind: str
-    version_id: str | None
+    version_id: str
     attempt: int
     max_attempts: int
+    created_at: int
+    errors: tuple[str, ...]
     token: str
 
     @property
@@ -93,12 +99,23 @@ def lease(work: Session, job_id: str, now: int) -> LeasedJob | None:
         update(Job)
         .where(Job.id == job_id, _is_free(now), Job.run_after <= now)
         .values(state="leased", attempt=Job.attempt + 1, lease_token=token, lease_expires_at=now + LEASE_US)
-        .returning(Job.tenant_id, Job.id, Job.kind, Job.version_id, Job.attempt, Job.max_attempts),
+        .returning(
+            Job.tenant_id,
+            Job.id,
+            Job.kind,
+            Job.version_id,
+            Job.attempt,
+            Job.max_attempts,
+            Job.created_at,
+            Job.last_error,
+        ),
         execution_options=_NO_SYNC,
     ).one_or_none()
     if row is None:
         return None
-    return LeasedJob(row.tenant_id, row.id, row.kind, row.version_id, row.attempt, row.max_attempts, token)
+    *facts, last_error = row
+    errors = tuple(last_error.split(BETWEEN_ERRORS)) if last_error else ()
+    return LeasedJob(*facts, errors, token)
 
 
 def extend(work: Session, job: LeasedJob, now: int) -> None:
@@ -113,17 +130,18 @@ def finish(work: Session, job: LeasedJob, now: int) -> None:
 
 def retry_later(work: Session, job: LeasedJob, *, error: str, now: int) -> None:
     """Back into the queue, after 2, 4, 8 … seconds. Raises LeaseLost."""
-    again = now + (SECOND << job.attempt)
-    _write(
-        work,
-        job,
-        state="queued",
-        lease_token=None,
-        lease_expires_at=None,
-        run_after=again,
-        wake_at=again,
-        last_error=error[:MAX_ERROR],
-    )
+    _put_back(work, job, again=now + (SECOND << job.attempt), last_error=_with(job, error))
+
+
+def postpone(work: Session, job: LeasedJob, *, why: str, delay_us: int | None, now: int) -> None:
+    """Back into the queue without an attempt used up: nothing failed, it cannot be done yet. Raises LeaseLost.
+
+    Args:
+        delay_us: when to look again; None = after a quarter of the job's age, but within a minute.
+    """
+    if delay_us is None:
+        delay_us = min(max((now - job.created_at) // 4, FIRST_POSTPONEMENT_US), LONGEST_POSTPONEMENT_US)
+    _put_back(work, job, again=now + delay_us, attempt=job.attempt - 1, last_error=_with(job, why))
 
 
 def fail(work: Session, job: LeasedJob, *, error: str, now: int) -> None:
@@ -135,7 +153,7 @@ def fail(work: Session, job: LeasedJob, *, error: str, now: int) -> None:
         lease_token=None,
         lease_expires_at=None,
         finished_at=now,
-        last_error=error[:MAX_ERROR],
+        last_error=_with(job, error),
     )
 
 
@@ -168,6 +186,16 @@ def _unfinished(work: Session, tenant_id: str, kind: JobKind, version_id: str) -
 
 def _is_free(now: int) -> ColumnElement[bool]:
     return or_(Job.state == "queued", and_(Job.state == "leased", Job.lease_expires_at <= now))
+
+
+def _with(job: LeasedJob, error: str) -> str:
+    """All that went wrong so far, each once, the latest last."""
+    earlier = [name for name in job.errors if name != error]
+    return BETWEEN_ERRORS.join([*earlier, error])[-MAX_ERROR:]
+
+
+def _put_back(work: Session, job: LeasedJob, *, again: int, **values: object) -> None:
+    _write(work, job, state="queued", lease_token=None, lease_expires_at=None, run_after=again, wake_at=again, **values)
 
 
 def _write(work: Session, job: LeasedJob, **values: object) -> None:

@@ -28,11 +28,28 @@ class WorkerLost(Exception):
     """Every attempt's worker died while it worked on the job."""
 
 
+class Postponed(Exception):
+    """The job cannot be done yet and nothing is wrong with it: tried again without an attempt used up.
+
+    Args:
+        why: one word for the job's row, without content.
+        delay_us: when to look again; None = later and later, at least once a minute.
+    """
+
+    def __init__(self, why: str, delay_us: int | None = None) -> None:
+        super().__init__(why)
+        self.why, self.delay_us = why, delay_us
+
+
 class JobHandler(Protocol):
     """The work of one kind of job."""
 
     def perform(self, job: LeasedJob) -> Write:
-        """Do the long part outside any transaction; return what is to be written when it is done."""
+        """Do the long part outside any transaction; return what is to be written when it is done.
+
+        Raises:
+            Postponed: not yet.
+        """
 
     def give_up(self, work: Session, job: LeasedJob) -> None:
         """The last attempt failed, and the fault is ours: say so in the job's subject."""
@@ -46,6 +63,11 @@ class JobRunner:
 
     def __init__(self, db: Database, handlers: Mapping[str, JobHandler], *, clock: Clock = now_us) -> None:
         self._db, self._handlers, self._clock = db, handlers, clock
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """What fails from now on fails because its tools are being taken away, and is tried again after a start."""
+        self._is_stopping = True
 
     def run(self, job_id: str) -> bool:
         """Work on the job if it is free; True when this call brought it to its end."""
@@ -65,7 +87,13 @@ class JobRunner:
         except LeaseLost:
             log.warning("job %s was taken over by another worker", job.id)
             return False
+        except Postponed as postponed:
+            self._postpone(job, postponed)
+            return False
         except Exception as error:
+            if self._is_stopping:
+                self._postpone(job, Postponed("WorkerStopped"))
+                return False
             log.exception("job %s failed in attempt %d", job.id, job.attempt)
             if not self._record_failure(job, handler, type(error).__name__):
                 return False
@@ -85,6 +113,14 @@ class JobRunner:
             log.warning("job %s was taken over by another worker", job.id)
             return False
         return True
+
+    def _postpone(self, job: LeasedJob, postponed: Postponed) -> None:
+        log.info("job %s has to wait: %s", job.id, postponed.why)
+        try:
+            with self._db.unit_of_work() as work:
+                queue.postpone(work, job, why=postponed.why, delay_us=postponed.delay_us, now=self._clock())
+        except LeaseLost:
+            log.warning("job %s was taken over by another worker", job.id)
 
     @contextmanager
     def _heartbeat(self, job: LeasedJob) -> Iterator[None]:

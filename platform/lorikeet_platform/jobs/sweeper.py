@@ -1,9 +1,13 @@
-"""Wakes workers for what is due: after a start, and every 15 seconds. Losing the whole broker loses no work."""
+"""Wakes workers for what is due: after a start, and every two seconds. Losing the whole broker loses no work.
+
+A job that a worker was woken for is woken again after 15 seconds; chores run at that pace, too.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from lorikeet_platform.clock import Clock, now_us
@@ -12,6 +16,7 @@ from lorikeet_platform.jobs import queue
 
 log = logging.getLogger(__name__)
 
+LOOK_EVERY_S = 2.0  # for jobs that have a time of their own: retries, retirements
 SWEEP_EVERY_S = 15.0
 
 
@@ -57,13 +62,18 @@ class Sweeper:
         return len(ids)
 
     def _loop(self) -> None:
+        chores_due_at = 0.0
         while True:
-            for task in (self.sweep, *self._chores):
+            parts: tuple[Callable[[], object], ...] = (self.sweep,)
+            if time.monotonic() >= chores_due_at:
+                chores_due_at = time.monotonic() + SWEEP_EVERY_S
+                parts = (self.sweep, *self._chores)
+            for part in parts:
                 if self._is_over.is_set():
                     return
                 try:
-                    task()
+                    part()
                 except Exception:  # whatever it was, jobs must still be woken in the next round
-                    log.exception("a part of the sweep failed; the next one is in %d s", SWEEP_EVERY_S)
-            if self._is_over.wait(SWEEP_EVERY_S):
+                    log.exception("a part of the sweep failed; it is tried again")
+            if self._is_over.wait(LOOK_EVERY_S):
                 return
