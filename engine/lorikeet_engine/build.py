@@ -34,6 +34,7 @@ from lorikeet_engine.lora.loader import AdapterLoader
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
 from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.model_spec import ModelSpec, load_model_spec
+from lorikeet_engine.models.served_linears import ServedLinears
 from lorikeet_engine.models.weights import Weights, load_weights
 from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.ops.interface import Ops
@@ -211,7 +212,8 @@ def build_engine(
     overlaps = placement.lanes.is_asynchronous and timeline is None
     runner = _build_runner(config, model, budget, placement, timeline)
     table, source = spec.module_table(config.model_name), AdapterSource(LocalBlobStore(config.store_dir))
-    loader = AdapterLoader(source, table, dtype, config.max_rank, pins_memory=is_gpu)
+    base = ServedLinears(ops=model.ops, weights=model.weights, table=table)
+    loader = AdapterLoader(source, table, dtype, config.max_rank, base=base, pins_memory=is_gpu)
     kv, residency = _build_pools(config, budget, n_grains=runner.arena.n_grains, grain_bytes=GRAIN * dtype.itemsize)
     name = str(dtype).removeprefix("torch.")
     cost = ModelCost.of(spec, itemsize=dtype.itemsize, int8_weights=model.quantization == "int8")

@@ -27,6 +27,14 @@ def test_a_packed_linear_equals_the_plain_product(ops: Ops, dtype: torch.dtype, 
     assert packed.nbytes == weight.nbytes + (bias.nbytes if bias is not None else 0)
 
 
+@pytest.mark.parametrize("n_out", [16, 48, 80, 96, 208, 100])
+def test_a_packed_weight_is_read_back_row_by_row(ops: Ops, dtype: torch.dtype, n_out: int) -> None:
+    weight = randn(n_out, 32, dtype=dtype)
+    packed = ops.pack_linear(weight=weight.clone(), bias=None)
+    for first, end in ((0, n_out), (0, 1), (5, 16), (n_out - 3, n_out), (n_out // 3, n_out // 2)):
+        assert torch.equal(ops.unpack_linear(linear=packed, first=first, end=end), weight[first:end])
+
+
 @pytest.mark.parametrize("shape", [(1, 64), (7, 576), (5, 3, 16), (2, 1, 80), (2, 3008)])
 @pytest.mark.parametrize("magnitude", [1e-3, 1.0, 1e3])
 def test_a_norm_is_computed_in_float32(ops: Ops, dtype: torch.dtype, shape: tuple[int, ...], magnitude: float) -> None:

@@ -64,6 +64,9 @@ class ProfiledOps:
     def pack_linear(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
         return self._ops.pack_linear(weight=weight, bias=bias)
 
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
+        return self._ops.unpack_linear(linear=linear, first=first, end=end)
+
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         with self._weighted(linear, "linear"):
             return self._ops.linear(x=x, linear=linear)

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 
 from lorikeet_adapters.errors import AdapterError
-from lorikeet_adapters.image import AdapterImage, pack_image
+from lorikeet_adapters.image import AdapterImage, BaseLinears, pack_image
 from lorikeet_adapters.modules import ModuleTable
 from lorikeet_engine.errors import AdapterUnavailable
 from lorikeet_engine.identity import AdapterKey
@@ -45,13 +45,18 @@ class AdapterLoader:
         dtype: torch.dtype,
         max_rank: int,
         *,
+        base: BaseLinears | None = None,
         pins_memory: bool = False,
     ) -> None:
-        """`pins_memory`: images lie where a GPU's copy engine can read them while the host goes on."""
+        """
+        base: what DoRA is packed with; without it no such adapter is.
+        pins_memory: images lie where a GPU's copy engine can read them while the host goes on.
+        """
         self._source = source
         self._table = table
         self._dtype = dtype
         self._max_rank = max_rank
+        self._base = base
         self._pins_memory = pins_memory
         self._pool = ThreadPoolExecutor(N_THREADS, thread_name_prefix="adapter-load")
         self._loads: dict[AdapterKey, Future[AdapterImage]] = {}
@@ -71,7 +76,7 @@ class AdapterLoader:
 
     def _load(self, key: AdapterKey) -> AdapterImage:
         normalised = self._source.read_normalised(key.tenant, key.digest)
-        image = pack_image(normalised, digest=key.digest, table=self._table, dtype=self._dtype)
+        image = pack_image(normalised, digest=key.digest, table=self._table, dtype=self._dtype, base=self._base)
         if image.rank_max > self._max_rank:
             raise AdapterUnavailable(f"its rank is {image.rank_max}, allowed here: at most {self._max_rank}")
         return replace(image, extent=image.extent.pin_memory()) if self._pins_memory else image

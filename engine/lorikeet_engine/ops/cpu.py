@@ -73,6 +73,10 @@ class CpuOps:
             weight = torch.ops.mkldnn._reorder_linear_weight(weight)
         return PackedLinear(weight, bias, in_features, out_features)
 
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
+        weight = linear.weight.to_dense() if self._onednn else linear.weight
+        return weight[first:end]
+
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         if self._onednn:
             out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, linear.weight, linear.bias, "none", [], "")

@@ -77,6 +77,9 @@ class CudaOps:
         on_device = weight.to(self._device).contiguous()
         return PackedLinear(on_device, None if bias is None else bias.to(self._device), in_features, out_features)
 
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
+        return linear.weight[first:end]
+
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         return F.linear(x, linear.weight, linear.bias)
 

@@ -113,6 +113,13 @@ class Ops(Protocol):
         """Bring a weight into the form `linear` wants; the caller drops the original."""
         ...
 
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
+        """Rows first to end of the weight [out, in] that `linear` multiplies by, exactly, and on its device.
+
+        Touches nothing but the weight, so another thread may call it while a step is computed.
+        """
+        ...
+
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         """x [T, in] @ weight.T + bias."""
         ...

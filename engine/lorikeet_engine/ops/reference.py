@@ -32,6 +32,9 @@ class ReferenceOps:
     def pack_linear(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
         return PackedLinear(weight, bias, weight.shape[1], weight.shape[0])
 
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
+        return linear.weight[first:end]
+
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         out = x.double() @ linear.weight.double().T
         return self._as(out if linear.bias is None else out + linear.bias.double(), x)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from lorikeet_engine.ops.interface import PackedLinear
-from lorikeet_engine.ops.native.ops import SUFFIX, WORD_BYTES, NativeCpuOps, panels, whole
+from lorikeet_engine.ops.native.ops import SUFFIX, WORD_BYTES, NativeCpuOps, panels, rows_of_panels, whole
 from lorikeet_engine.ops.native.tape import address_of
 
 LARGEST = 127  # of an integer; -128 has no counterpart
@@ -37,14 +37,19 @@ class Int8CpuOps(NativeCpuOps):
     def __init__(self, library: ctypes.CDLL, dtype: torch.dtype) -> None:
         super().__init__(library)
         self._dtype = dtype
+        self._step = WORD_BYTES // dtype.itemsize
         self._int8 = address_of(library, f"linear_int8_{SUFFIX[dtype]}")
 
     def pack_linear(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> Int8Linear:
         out_features, in_features = weight.shape
         integers, scale = quantise(weight)
-        packed = panels(whole(integers), WORD_BYTES // self._dtype.itemsize)
+        packed = panels(whole(integers), self._step)
         bias = None if bias is None else whole(bias)
         return Int8Linear(packed, bias, in_features, out_features, whole(scale))
+
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
+        assert isinstance(linear, Int8Linear)
+        return dequantise(rows_of_panels(linear, self._step, first, end), linear.scale[first:end])
 
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         assert isinstance(linear, Int8Linear)

@@ -54,6 +54,9 @@ class NativeCpuOps:
         weight, bias = whole(weight), None if bias is None else whole(bias)
         return PackedLinear(panels(weight, WORD_BYTES // weight.element_size()), bias, in_features, out_features)
 
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
+        return rows_of_panels(linear, WORD_BYTES // linear.weight.element_size(), first, end)
+
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         return self._multiply(self._functions[x.dtype]["linear"], x, linear)
 
@@ -330,3 +333,17 @@ def panels(weight: torch.Tensor, step: int) -> torch.Tensor:
             target = packed[first * in_features : (first + count * width) * in_features]
             target.view(count, in_features // step, width, step).copy_(part.transpose(1, 2))
     return packed
+
+
+def rows_of_panels(linear: PackedLinear, step: int, first: int, end: int) -> torch.Tensor:
+    """Rows first to end of what `panels` packed, [rows, in]."""
+    packed, in_features = linear.weight, linear.in_features
+    out_features = packed.numel() // in_features
+    whole = out_features // PANEL * PANEL
+    low, high = first // PANEL * PANEL, min(-(-end // PANEL) * PANEL, whole)
+    parts = []
+    for begin, stop, width in ((low, high, PANEL), (max(low, whole), out_features, out_features - whole)):
+        if begin < min(stop, end):
+            part = packed[begin * in_features : stop * in_features].view(-1, in_features // step, width, step)
+            parts.append(part.transpose(1, 2).reshape(-1, in_features))
+    return torch.cat(parts)[first - low : end - low]

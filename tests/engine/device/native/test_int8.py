@@ -91,6 +91,15 @@ def test_a_product_is_that_of_the_dequantised_weights(
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_a_packed_weight_is_read_back_as_it_is_multiplied_by(dtype: torch.dtype) -> None:
+    weight, ops = randn(208, 32, seed=1), int8_ops(dtype)
+    packed = ops.pack_linear(weight=weight, bias=None)
+    expected = dequantise(*quantise(weight))
+    for first, end in ((0, 208), (3, 50), (190, 208)):
+        assert torch.equal(ops.unpack_linear(linear=packed, first=first, end=end), expected[first:end])
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
 def test_a_cpu_without_wide_vectors_multiplies_the_same(dtype: torch.dtype, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "FLAGS", tuple(flag for flag in library.FLAGS if flag != "-march=native"))
