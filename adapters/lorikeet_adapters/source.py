@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from lorikeet_adapters.errors import AdapterImageDamaged, AdapterImageMissing
-from lorikeet_adapters.store.blob import BlobMissing, BlobStore, check_key
+from lorikeet_adapters.store.blob import BlobDamaged, BlobKeyInvalid, BlobMissing, BlobStore, check_key
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -30,11 +30,22 @@ class AdapterSource:
         self._store = store
 
     def read_normalised(self, tenant: str, digest: str) -> bytes:
-        """The verified file; raises AdapterImageMissing or AdapterImageDamaged."""
+        """The verified file.
+
+        Raises:
+            AdapterImageMissing, AdapterImageDamaged: and what the store raises when it fails.
+        """
         try:
-            data = self._store.read(image_key(tenant, digest))
-        except (BlobMissing, ValueError):
+            key = image_key(tenant, digest)
+        except ValueError:
             raise AdapterImageMissing(digest) from None
+        try:
+            # Read, not mapped: a mapped file that somebody cuts short ends the process.
+            data = self._store.read(key)
+        except BlobMissing:
+            raise AdapterImageMissing(digest) from None
+        except (BlobDamaged, BlobKeyInvalid):
+            raise AdapterImageDamaged(digest, "something else has taken its place") from None
         if hashlib.sha256(data).hexdigest() != digest:
             raise AdapterImageDamaged(digest, "its content has another digest")
         return data

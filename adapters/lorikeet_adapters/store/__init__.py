@@ -1,1 +1,1 @@
-"""Where blobs are kept: a port, and its implementation in a local directory."""
+"""Where blobs are kept: a port, and its implementations in a local directory and in an S3 bucket."""

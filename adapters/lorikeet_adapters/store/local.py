@@ -16,10 +16,21 @@ from pathlib import Path
 from typing import BinaryIO, Final
 from uuid import uuid4
 
-from lorikeet_adapters.store.blob import BlobConflict, BlobEntry, BlobKeyInvalid, BlobMissing, check_key
+from lorikeet_adapters.store.blob import (
+    BlobConflict,
+    BlobDamaged,
+    BlobEntry,
+    BlobKeyInvalid,
+    BlobMissing,
+    FreeSpace,
+    check_key,
+    holds_equal,
+)
 
 _COPY_BYTES: Final = 1 << 20
 _MODE: Final = 0o440
+# Not blocking: a pipe in a file's place is refused, not waited for.
+_READING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 # What a file system without hard links answers.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
@@ -70,6 +81,20 @@ class LocalBlobStore:
                     found += _entry(key, path)
         return iter(sorted(found, key=lambda entry: entry.key))
 
+    def free_space(self) -> FreeSpace | None:
+        usage = shutil.disk_usage(self._root)
+        return FreeSpace(usage.free, usage.total)
+
+    def remove_remnants(self, before_us: int) -> int:
+        n_removed = 0
+        for folder, _, names in os.walk(self._root):
+            for path in (Path(folder, name) for name in names if name.startswith(".")):
+                with suppress(FileNotFoundError):
+                    if path.lstat().st_mtime_ns // 1_000 < before_us:
+                        path.unlink()
+                        n_removed += 1
+        return n_removed
+
     def _put(self, key: str, write: Callable[[BinaryIO], None]) -> None:
         path = self._path(key)
         self._make_folders(path.parent)
@@ -102,27 +127,26 @@ class LocalBlobStore:
                 temporary.rename(path)
 
     def _check_equal(self, key: str, temporary: Path) -> None:
-        with temporary.open("rb") as new, self.open(key) as old:
-            while True:
-                ours, theirs = new.read(_COPY_BYTES), old.read(_COPY_BYTES)
-                if ours != theirs:
-                    raise BlobConflict(f"Other content is stored under {key}.")
-                if not ours:
-                    return
+        with temporary.open("rb") as ours, self.open(key) as theirs:
+            if not holds_equal(ours, theirs):
+                raise BlobConflict(f"Other content is stored under {key}.")
 
     def _open_descriptor(self, key: str) -> int:
         try:
-            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = os.open(self._path(key), _READING)
         except (FileNotFoundError, NotADirectoryError):
             raise BlobMissing(f"Nothing is stored under {key}.") from None
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise BlobMissing(f"{key} has become a link.") from None
+                raise BlobDamaged(f"{key} has become a link.") from None
             raise
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise BlobMissing(f"{key} is no file.")
-        return descriptor
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode):
+            return descriptor
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):  # of other keys
+            raise BlobMissing(f"Nothing is stored under {key}.")
+        raise BlobDamaged(f"{key} is no file.")
 
     def _path(self, key: str) -> Path:
         """Where `key` lies; a folder that has become a link out of the root is refused like a bad key."""
