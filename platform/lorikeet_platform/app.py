@@ -32,7 +32,8 @@ from lorikeet_platform.inference.routes import install as install_inference
 from lorikeet_platform.jobs.celery_app import Waker
 from lorikeet_platform.overview.routes import router as overview_router
 from lorikeet_platform.overview.service import OverviewReader
-from lorikeet_platform.registry.routes import router as adapters_router
+from lorikeet_platform.registry.acting import administrator_actor, tenant_actor
+from lorikeet_platform.registry.routes import adapter_routes, quarantine_routes
 from lorikeet_platform.registry.uploads.routes import PREFIX as UPLOADS_PREFIX
 from lorikeet_platform.registry.uploads.routes import router as uploads_router
 from lorikeet_platform.settings import Settings
@@ -53,6 +54,8 @@ log = logging.getLogger(__name__)
 
 VERSION = "0.1.0"
 FLUSH_EVERY_S = 60.0
+# Under both lie the same routes of a tenant's adapters and uploads.
+TENANT_PREFIX, ADMIN_PREFIX = "/v1", "/admin/v1/tenants/{slug}"
 
 
 def build_context(
@@ -90,7 +93,8 @@ def create_tenant_app(context: PlatformContext, extra_routers: Sequence[APIRoute
 
     app = _new_app("Lorikeet API", context, lifespan=lifespan)
     install_inference(app, context, context.metrics)
-    for router in (adapters_router, uploads_router, health_router, *extra_routers):
+    adapters = adapter_routes(TENANT_PREFIX, tenant_actor)
+    for router in (adapters, uploads_router, health_router, *extra_routers):
         app.include_router(router)
     check_access_is_declared(app.routes)
     app.add_middleware(Guard, bounds=Bounds(context.settings.limits, uploads=UPLOADS_PREFIX))
@@ -102,7 +106,18 @@ def create_admin_app(context: PlatformContext) -> FastAPI:
     """The admin API, health, metrics, and the dashboard's pages under every other address."""
     app = _new_app("Lorikeet admin API", context)
     app.state.overview = OverviewReader(context)
-    for router in (sign_in_router, overview_router, tenants_router, keys_router, health_router, metrics_router):
+    adapters = adapter_routes(ADMIN_PREFIX, administrator_actor)
+    quarantine = quarantine_routes(ADMIN_PREFIX, administrator_actor)
+    for router in (
+        sign_in_router,
+        overview_router,
+        tenants_router,
+        keys_router,
+        adapters,
+        quarantine,
+        health_router,
+        metrics_router,
+    ):
         app.include_router(router)
     app.include_router(pages_router(static_dir()))
     check_access_is_declared(app.routes)

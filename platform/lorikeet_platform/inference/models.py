@@ -9,16 +9,17 @@ from __future__ import annotations
 from typing import Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel
-from sqlalchemy import select
+from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.clock import unix_seconds
 from lorikeet_platform.context import PlatformContext, get_context
-from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias
-from lorikeet_platform.registry.names import DEFAULT_ALIAS
-from lorikeet_platform.registry.resolve import ResolvedModel, resolve_model
+from lorikeet_platform.db.tables import AdapterVersion
+from lorikeet_platform.errors import model_not_found
+from lorikeet_platform.registry.catalogue import AdapterEntry, AliasEntry, list_adapters
+from lorikeet_platform.registry.names import DEFAULT_ALIAS, parse_model
+from lorikeet_platform.registry.schemas import AliasTarget
 from lorikeet_platform.web.access import Caller
 
 router = APIRouter(tags=["models"])
@@ -28,8 +29,8 @@ class ModelDetail(BaseModel):
     """Our extension: which base model and which version a name stands for, and the adapter's aliases."""
 
     base_model: str
-    version_id: str | None
-    aliases: dict[str, int]
+    version_id: str | None = Field(description="of several, the one with the largest share of the requests")
+    aliases: dict[str, list[AliasTarget]]
 
 
 class Model(BaseModel):
@@ -47,18 +48,29 @@ class ModelList(BaseModel):
 
 @router.get("/v1/models", operation_id="list_models")
 def list_models(request: Request, caller: Caller) -> ModelList:
-    """The base model and every adapter of the caller's tenant that is ready."""
+    """The base model and every adapter of the caller's tenant whose bare name means a version."""
     context = get_context(request)
     with context.db.read() as session:
-        return ModelList(data=[_base_model(context), *_live_adapters(session, context, caller)])
+        adapters = _served(session, context, caller)
+    shown = (_model(entry.adapter.name, entry, _aliased(entry, DEFAULT_ALIAS), caller) for entry in adapters)
+    return ModelList(data=[_base_model(context), *(model for model in shown if model is not None)])
 
 
 @router.get("/v1/models/{model:path}", operation_id="get_model")
 def get_model(model: str, request: Request, caller: Caller) -> Model:
     context = get_context(request)
+    if model == context.settings.model_name:
+        return _base_model(context)
+    reference = parse_model(model)
     with context.db.read() as session:
-        resolved = resolve_model(session, caller.tenant_id, model, context.settings.model_name)
-        return _base_model(context) if resolved.version_id is None else _resolved(session, caller, resolved)
+        entries = _served(session, context, caller) if reference else []
+    for entry in entries:
+        if reference and entry.adapter.name == reference.adapter:
+            version = _aliased(entry, reference.alias) if reference.alias else _numbered(entry, reference.number)
+            found = _model(model, entry, version, caller)
+            if found is not None:
+                return found
+    raise model_not_found(model)
 
 
 def _base_model(context: PlatformContext) -> Model:
@@ -67,63 +79,38 @@ def _base_model(context: PlatformContext) -> Model:
     return Model(id=name, created=0, owned_by="platform", lorikeet=detail)
 
 
-def _live_adapters(session: Session, context: PlatformContext, caller: Principal) -> list[Model]:
-    adapters = session.scalars(
-        select(Adapter)
-        .where(Adapter.tenant_id == caller.tenant_id, Adapter.base_model == context.settings.model_name)
-        .order_by(Adapter.name)
-    ).all()
-    versions = _aliased_versions(session, caller)
-    models = []
-    for adapter in adapters:
-        mine = versions.get(adapter.id, {})
-        if live := mine.get(DEFAULT_ALIAS):
-            models.append(_model(adapter.name, adapter, live, mine, caller))
-    return models
+def _served(session: Session, context: PlatformContext, caller: Principal) -> list[AdapterEntry]:
+    served = context.settings.model_name
+    return [entry for entry in list_adapters(session, caller.tenant_id) if entry.adapter.base_model == served]
 
 
-def _resolved(session: Session, caller: Principal, resolved: ResolvedModel) -> Model:
-    adapter = session.scalars(
-        select(Adapter).where(Adapter.tenant_id == caller.tenant_id, Adapter.id == resolved.adapter_id)
-    ).one()
-    version = session.scalars(
-        select(AdapterVersion).where(
-            AdapterVersion.tenant_id == caller.tenant_id, AdapterVersion.id == resolved.version_id
-        )
-    ).one()
-    return _model(resolved.model, adapter, version, _aliased_versions(session, caller).get(adapter.id, {}), caller)
+def _aliased(entry: AdapterEntry, alias: str) -> AdapterVersion | None:
+    """The ready version with the largest share of the alias."""
+    shares = [
+        (weight, number) for known in entry.aliases if known.alias.alias == alias for number, weight in known.targets
+    ]
+    ready = [(weight, version) for weight, number in shares if (version := _numbered(entry, number)) is not None]
+    return max(ready, key=lambda share: share[0])[1] if ready else None
 
 
-def _aliased_versions(session: Session, caller: Principal) -> dict[str, dict[str, AdapterVersion]]:
-    """By adapter id and alias: the ready version behind each alias of the tenant."""
-    rows = session.execute(
-        select(Alias.adapter_id, Alias.alias, AdapterVersion)
-        .join(
-            AdapterVersion,
-            (AdapterVersion.tenant_id == Alias.tenant_id) & (AdapterVersion.id == Alias.version_id),
-        )
-        .where(
-            Alias.tenant_id == caller.tenant_id,
-            AdapterVersion.tenant_id == caller.tenant_id,
-            AdapterVersion.state == "ready",
-        )
-    )
-    versions: dict[str, dict[str, AdapterVersion]] = {}
-    for adapter_id, alias, version in rows:
-        versions.setdefault(adapter_id, {})[alias] = version
-    return versions
+def _numbered(entry: AdapterEntry, number: int | None) -> AdapterVersion | None:
+    return next((version for version in entry.versions if version.number == number and version.state == "ready"), None)
 
 
-def _model(
-    name: str, adapter: Adapter, version: AdapterVersion, aliases: dict[str, AdapterVersion], caller: Principal
-) -> Model:
+def _model(name: str, entry: AdapterEntry, version: AdapterVersion | None, caller: Principal) -> Model | None:
+    if version is None:
+        return None
     return Model(
         id=name,
         created=unix_seconds(version.created_at),
         owned_by=caller.tenant_slug,
         lorikeet=ModelDetail(
-            base_model=adapter.base_model,
+            base_model=entry.adapter.base_model,
             version_id=version.id,
-            aliases={alias: pointed.number for alias, pointed in sorted(aliases.items())},
+            aliases={known.alias.alias: _targets(known) for known in entry.aliases},
         ),
     )
+
+
+def _targets(entry: AliasEntry) -> list[AliasTarget]:
+    return [AliasTarget(version=number, weight=weight) for number, weight in entry.targets]

@@ -168,6 +168,7 @@ def _adapters(known: Sequence[AdapterResidency], names: Names) -> list[ResidentA
             bytes=adapter.bytes,
             requests=adapter.requests,
             waiting=adapter.waiting,
+            heat=adapter.heat,
         )
         for adapter in busiest[:SHOWN_ADAPTERS]
     ]

@@ -84,6 +84,7 @@ class ResidentAdapter(BaseModel):
     bytes: int
     requests: int
     waiting: int
+    heat: float = Field(description="requests a minute that started on it of late")
 
 
 class AdapterTraffic(BaseModel):

@@ -1,53 +1,335 @@
-"""Aliases: `live` is set by the first version that becomes ready, and moved only on request."""
+"""Where aliases point, and where they pointed before.
+
+An alias points at one version, or at up to five with shares that add up to 100. Every change counts its revision up and
+adds a line to its history, which outlives the alias: one that is made again goes on counting. All changes of an
+adapter's aliases happen under a lock on the adapter's row.
+
+Rules of `live`: the first version that becomes ready sets it; after that it moves on request only.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
-from lorikeet_platform.db.tables import AdapterVersion, Alias
+from lorikeet_platform.auth.actor import SYSTEM
+from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias, AliasChange, AliasTarget
+from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.registry.names import DEFAULT_ALIAS
 
+WHOLE = 100  # percent
+_NO_SYNC = {"synchronize_session": False}
 
-def point_live_at(work: Session, version: AdapterVersion, *, now: int) -> None:
-    """Set or move `live` to a ready version, because somebody asks for it now."""
-    alias = _live(work, version)
+
+@dataclass(frozen=True, slots=True)
+class AliasKey:
+    tenant_id: str
+    adapter_id: str
+    alias: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One version of the alias's adapter with its share in percent."""
+
+    version_id: str
+    number: int
+    weight: int = WHOLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointing:
+    """What one revision of an alias says; without targets the alias is gone."""
+
+    targets: tuple[Target, ...]
+    sticky: str = "none"
+    guard: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Who changes an alias, why and when.
+
+    Attributes:
+        expected: the revision that the change was decided on, 0 = no such alias; None = whatever it is now.
+    """
+
+    actor: str
+    now: int
+    reason: str | None = None
+    expected: int | None = None
+
+
+def lock_adapter(work: Session, tenant_id: str, adapter_id: str) -> Adapter:
+    """The adapter's row, locked: nobody else changes its versions or aliases until the transaction ends."""
+    return work.get_one(Adapter, (tenant_id, adapter_id), with_for_update=True, populate_existing=True)
+
+
+def find_alias(work: Session, key: AliasKey) -> Alias:
+    """Raises PlatformError(not_found)."""
+    alias = work.get(Alias, (key.tenant_id, key.adapter_id, key.alias), populate_existing=True)
     if alias is None:
-        _set_live(work, version, now)
-    else:
-        _move(alias, version, now)
+        raise alias_not_found(key.alias)
+    return alias
 
 
-def point_live_when_ready(work: Session, version: AdapterVersion, *, now: int) -> None:
-    """Do for `live` what was asked when the version was pushed.
+def targets_of(work: Session, key: AliasKey) -> tuple[Target, ...]:
+    """Where the alias points now, by version number; empty when there is no such alias."""
+    rows = work.execute(
+        select(AliasTarget.version_id, AdapterVersion.number, AliasTarget.weight)
+        .join(
+            AdapterVersion,
+            (AdapterVersion.tenant_id == AliasTarget.tenant_id) & (AdapterVersion.id == AliasTarget.version_id),
+        )
+        .where(
+            AliasTarget.tenant_id == key.tenant_id,
+            AliasTarget.adapter_id == key.adapter_id,
+            AliasTarget.alias == key.alias,
+        )
+        .order_by(AdapterVersion.number)
+    )
+    return tuple(Target(row.version_id, row.number, row.weight) for row in rows)
+
+
+def aliases_of(work: Session, version: AdapterVersion) -> Sequence[str]:
+    """The aliases that point at a version."""
+    mine = select(AliasTarget.alias).where(
+        AliasTarget.tenant_id == version.tenant_id,
+        AliasTarget.adapter_id == version.adapter_id,
+        AliasTarget.version_id == version.id,
+    )
+    return work.scalars(mine.order_by(AliasTarget.alias)).all()
+
+
+def history_of(work: Session, key: AliasKey) -> Sequence[AliasChange]:
+    """Every revision, newest first. Raises PlatformError(not_found) for an alias that never was."""
+    changes = work.scalars(_history(key).order_by(AliasChange.revision.desc())).all()
+    if not changes:
+        raise alias_not_found(key.alias)
+    return changes
+
+
+def check_expected(work: Session, key: AliasKey, expected: int | None) -> None:
+    """Raises PlatformError(revision_conflict) when the alias is not at the revision `expected`."""
+    if expected is None:
+        return
+    alias = work.get(Alias, (key.tenant_id, key.adapter_id, key.alias), populate_existing=True)
+    found = 0 if alias is None else alias.revision
+    if found != expected:
+        stands = f"is at revision {found}" if found else "does not exist"
+        raise PlatformError("revision_conflict", f"The alias {quoted(key.alias)} {stands}.", "If-Match")
+
+
+def point(work: Session, key: AliasKey, pointing: Pointing, change: Change) -> Alias:
+    """Make `key` say `pointing` from now on; creates the alias when it is missing.
+
+    Raises:
+        PlatformError: revision_conflict; state_conflict naming the targets that are not ready.
+    """
+    lock_adapter(work, key.tenant_id, key.adapter_id)
+    check_expected(work, key, change.expected)
+    check_ready(work, key, pointing.targets)
+    alias = work.get(Alias, (key.tenant_id, key.adapter_id, key.alias))
+    if alias is None:
+        alias = Alias(tenant_id=key.tenant_id, adapter_id=key.adapter_id, alias=key.alias)
+        work.add(alias)
+    alias.revision, alias.sticky = _next_revision(work, key), pointing.sticky
+    alias.guard = None if pointing.guard is None else dict(pointing.guard)
+    alias.updated_by, alias.updated_at = change.actor, change.now
+    work.flush()
+    work.execute(_targets(key), execution_options=_NO_SYNC)
+    place = {"tenant_id": key.tenant_id, "adapter_id": key.adapter_id, "alias": key.alias}
+    shares = [place | {"version_id": target.version_id, "weight": target.weight} for target in pointing.targets]
+    work.execute(insert(AliasTarget), shares)
+    _record(work, key, alias.revision, pointing, change)
+    return alias
+
+
+def remove(work: Session, key: AliasKey, change: Change) -> None:
+    """End the alias; its history gets a last line without targets.
+
+    Raises:
+        PlatformError: not_found, revision_conflict.
+    """
+    lock_adapter(work, key.tenant_id, key.adapter_id)
+    check_expected(work, key, change.expected)
+    alias = find_alias(work, key)
+    revision = _next_revision(work, key)
+    work.execute(_targets(key), execution_options=_NO_SYNC)
+    work.delete(alias)
+    _record(work, key, revision, Pointing(targets=()), change)
+
+
+def earlier(work: Session, key: AliasKey, to_revision: int | None) -> Pointing:
+    """What the alias said in `to_revision` or, with None, in the last revision before this one that had targets.
+
+    Raises:
+        PlatformError: not_found for an alias or revision that is not there, state_conflict when there is nothing to go
+            back to.
+    """
+    alias = find_alias(work, key)
+    if to_revision is None:
+        before = _history(key).where(AliasChange.revision < alias.revision).order_by(AliasChange.revision.desc())
+        found = next((change for change in work.scalars(before) if change.targets), None)
+        if found is None:
+            raise PlatformError("state_conflict", f"The alias {quoted(key.alias)} has no revision before this one.")
+        return pointing_of(found)
+    change = work.get(AliasChange, (key.tenant_id, key.adapter_id, key.alias, to_revision))
+    if change is None:
+        raise PlatformError("not_found", f"The alias {quoted(key.alias)} has no revision {to_revision}.", "to_revision")
+    if not change.targets:
+        raise PlatformError(
+            "state_conflict", f"In revision {to_revision} the alias {quoted(key.alias)} was removed.", "to_revision"
+        )
+    return pointing_of(change)
+
+
+def point_when_ready(work: Session, version: AdapterVersion, *, now: int) -> None:
+    """Do for the adapter's aliases what was asked when `version` was pushed; it has just become ready.
 
     Verdicts may come in another order than pushes: an older version that is ready late takes nothing back from a newer.
     """
-    alias = _live(work, version)
-    if alias is None:
-        _set_live(work, version, now)
-    elif version.live_when_ready:
-        current = work.get_one(AdapterVersion, (alias.tenant_id, alias.version_id))
-        if current.number < version.number:
-            _move(alias, version, now)
+    lock_adapter(work, version.tenant_id, version.adapter_id)
+    live = AliasKey(version.tenant_id, version.adapter_id, DEFAULT_ALIAS)
+    change = Change(actor=SYSTEM, now=now, reason="the first version became ready")
+    if work.get(Alias, (live.tenant_id, live.adapter_id, live.alias)) is None:
+        point(work, live, _wholly(version), change)
+    wanted = version.alias_when_ready
+    if wanted is not None:
+        key = AliasKey(version.tenant_id, version.adapter_id, wanted)
+        if all(target.number < version.number for target in targets_of(work, key)):
+            point(
+                work, key, _wholly(version), Change(actor=version.created_by, now=now, reason="asked for by the push")
+            )
 
 
-def _live(work: Session, version: AdapterVersion) -> Alias | None:
-    key = (version.tenant_id, version.adapter_id, DEFAULT_ALIAS)
-    return work.get(Alias, key, with_for_update=True, populate_existing=True)
+def point_wholly_at(work: Session, version: AdapterVersion, alias: str, change: Change) -> None:
+    """Let `alias` mean nothing but `version`, because somebody asks for it now; no revision when it does already.
+
+    Raises:
+        PlatformError: state_conflict when the version is not ready.
+    """
+    lock_adapter(work, version.tenant_id, version.adapter_id)
+    key = AliasKey(version.tenant_id, version.adapter_id, alias)
+    if targets_of(work, key) != (Target(version.id, version.number),):
+        point(work, key, _wholly(version), change)
 
 
-def _set_live(work: Session, version: AdapterVersion, now: int) -> None:
-    work.add(
-        Alias(
-            tenant_id=version.tenant_id,
-            adapter_id=version.adapter_id,
-            alias=DEFAULT_ALIAS,
-            version_id=version.id,
-            updated_at=now,
-        )
+def leave_version(work: Session, version: AdapterVersion, change: Change) -> None:
+    """No alias points at `version` any more: each goes back to the last revision that is healthy without it.
+
+    Where there is none, the healthy target with the largest share gets everything, and without one the alias ends.
+    The version must not be ready any more.
+    """
+    lock_adapter(work, version.tenant_id, version.adapter_id)
+    for name in aliases_of(work, version):
+        key = AliasKey(version.tenant_id, version.adapter_id, name)
+        pointing = _last_healthy(work, key) or _largest_healthy(work, key)
+        if pointing is None:
+            remove(work, key, change)
+        else:
+            point(work, key, pointing, change)
+
+
+def check_ready(work: Session, key: AliasKey, targets: Iterable[Target]) -> None:
+    """Raises PlatformError(state_conflict) naming the versions among `targets` that cannot serve."""
+    wanted = {target.version_id: target.number for target in targets}
+    ready = _ready_among(work, key, wanted)
+    missing = sorted(number for version_id, number in wanted.items() if version_id not in ready)
+    if missing:
+        raise not_ready(missing)
+
+
+def not_ready(numbers: Sequence[int]) -> PlatformError:
+    listed = ", ".join(str(number) for number in numbers)
+    plural = "s" if len(numbers) > 1 else ""
+    return PlatformError("state_conflict", f"Not ready: version{plural} {listed}.", "targets")
+
+
+def alias_not_found(alias: str) -> PlatformError:
+    return PlatformError("not_found", f"There is no alias {quoted(alias)}.")
+
+
+def pointing_of(change: AliasChange) -> Pointing:
+    """A line of history as something an alias can be made to say again."""
+    targets = tuple(Target(item["version_id"], item["number"], item["weight"]) for item in change.targets)
+    return Pointing(targets=targets, sticky=change.sticky, guard=change.guard)
+
+
+def _last_healthy(work: Session, key: AliasKey) -> Pointing | None:
+    for change in work.scalars(_history(key).order_by(AliasChange.revision.desc())):
+        pointing = pointing_of(change)
+        wanted = [target.version_id for target in pointing.targets]
+        if wanted and len(_ready_among(work, key, wanted)) == len(wanted):
+            return pointing
+    return None
+
+
+def _largest_healthy(work: Session, key: AliasKey) -> Pointing | None:
+    targets = targets_of(work, key)
+    ready = _ready_among(work, key, [target.version_id for target in targets])
+    healthy = [target for target in targets if target.version_id in ready]
+    if not healthy:
+        return None
+    largest = max(healthy, key=lambda target: target.weight)
+    return Pointing(targets=(Target(largest.version_id, largest.number),))
+
+
+def _ready_among(work: Session, key: AliasKey, version_ids: Iterable[str]) -> set[str]:
+    mine = select(AdapterVersion.id).where(
+        AdapterVersion.tenant_id == key.tenant_id,
+        AdapterVersion.adapter_id == key.adapter_id,
+        AdapterVersion.id.in_(list(version_ids)),
+        AdapterVersion.state == "ready",
+    )
+    return set(work.scalars(mine))
+
+
+def _wholly(version: AdapterVersion) -> Pointing:
+    return Pointing(targets=(Target(version.id, version.number),))
+
+
+def _history(key: AliasKey) -> Any:
+    return select(AliasChange).where(
+        AliasChange.tenant_id == key.tenant_id,
+        AliasChange.adapter_id == key.adapter_id,
+        AliasChange.alias == key.alias,
     )
 
 
-def _move(alias: Alias, version: AdapterVersion, now: int) -> None:
-    if alias.version_id != version.id:
-        alias.version_id, alias.revision, alias.updated_at = version.id, alias.revision + 1, now
+def _targets(key: AliasKey) -> Any:
+    return delete(AliasTarget).where(
+        AliasTarget.tenant_id == key.tenant_id,
+        AliasTarget.adapter_id == key.adapter_id,
+        AliasTarget.alias == key.alias,
+    )
+
+
+def _next_revision(work: Session, key: AliasKey) -> int:
+    newest = work.scalar(_history(key).with_only_columns(func.max(AliasChange.revision)))
+    return (newest or 0) + 1
+
+
+def _record(work: Session, key: AliasKey, revision: int, pointing: Pointing, change: Change) -> None:
+    work.add(
+        AliasChange(
+            tenant_id=key.tenant_id,
+            adapter_id=key.adapter_id,
+            alias=key.alias,
+            revision=revision,
+            targets=[
+                {"version_id": target.version_id, "number": target.number, "weight": target.weight}
+                for target in pointing.targets
+            ],
+            sticky=pointing.sticky,
+            guard=None if pointing.guard is None else dict(pointing.guard),
+            actor=change.actor,
+            reason=change.reason,
+            at=change.now,
+        )
+    )
+    work.flush()

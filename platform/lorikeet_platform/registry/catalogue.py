@@ -1,62 +1,79 @@
-"""What a tenant has: adapters with versions and aliases."""
+"""What a tenant has: adapters with versions and aliases. Deleted adapters are not there."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias
+from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias, AliasTarget, VersionFile
 from lorikeet_platform.errors import PlatformError, quoted
+
+
+@dataclass(frozen=True, slots=True)
+class AliasEntry:
+    """An alias and the (version number, weight) pairs it points at, by number."""
+
+    alias: Alias
+    targets: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterEntry:
     adapter: Adapter
-    aliases: dict[str, int] = field(default_factory=dict)
+    aliases: list[AliasEntry] = field(default_factory=list)
     versions: list[AdapterVersion] = field(default_factory=list)
 
 
 def list_adapters(session: Session, tenant_id: str) -> list[AdapterEntry]:
-    """A tenant's adapters by name, each with its versions, newest first."""
-    adapters = session.scalars(select(Adapter).where(Adapter.tenant_id == tenant_id).order_by(Adapter.name))
-    entries = {adapter.id: AdapterEntry(adapter) for adapter in adapters}
-    versions = session.scalars(
-        select(AdapterVersion).where(AdapterVersion.tenant_id == tenant_id).order_by(AdapterVersion.number.desc())
-    )
-    numbers = {}
-    for version in versions:
-        entries[version.adapter_id].versions.append(version)
-        numbers[version.id] = version.number
-    for alias in session.scalars(select(Alias).where(Alias.tenant_id == tenant_id).order_by(Alias.alias)):
-        entries[alias.adapter_id].aliases[alias.alias] = numbers[alias.version_id]
-    return list(entries.values())
+    """A tenant's adapters by name, each with its versions, newest first, and its aliases by name."""
+    return _entries(session, tenant_id, None)
 
 
 def get_adapter(session: Session, tenant_id: str, name: str) -> AdapterEntry:
     """Raises PlatformError(not_found), for another tenant's adapter as for none."""
-    for entry in list_adapters(session, tenant_id):
-        if entry.adapter.name == name:
-            return entry
-    raise PlatformError("not_found", f"There is no adapter {quoted(name)}.")
+    entries = _entries(session, tenant_id, name)
+    if not entries:
+        raise adapter_not_found(name)
+    return entries[0]
 
 
-def get_version(session: Session, tenant_id: str, name: str, number: int) -> AdapterVersion:
-    """Raises PlatformError(not_found)."""
-    version = session.scalars(
-        select(AdapterVersion)
-        .join(Adapter, (Adapter.tenant_id == AdapterVersion.tenant_id) & (Adapter.id == AdapterVersion.adapter_id))
-        .where(
-            AdapterVersion.tenant_id == tenant_id,
-            Adapter.tenant_id == tenant_id,
-            Adapter.name == name,
-            AdapterVersion.number == number,
-        )
-    ).one_or_none()
+def find_adapter(session: Session, tenant_id: str, name: str, *, for_update: bool = False) -> Adapter:
+    """The adapter's row alone. Raises PlatformError(not_found).
+
+    `for_update` holds off every other change of the adapter's versions and aliases: all of them lock this row first.
+    """
+    mine = select(Adapter).where(Adapter.tenant_id == tenant_id, Adapter.name == name, Adapter.status == "active")
+    if for_update:
+        mine = mine.with_for_update()
+    adapter = session.scalars(mine, execution_options={"populate_existing": for_update}).one_or_none()
+    if adapter is None:
+        raise adapter_not_found(name)
+    return adapter
+
+
+def get_version(
+    session: Session, tenant_id: str, name: str, number: int, *, for_update: bool = False
+) -> AdapterVersion:
+    """Raises PlatformError(not_found). `for_update` locks the adapter, then the version."""
+    adapter = find_adapter(session, tenant_id, name, for_update=for_update)
+    mine = select(AdapterVersion).where(
+        AdapterVersion.tenant_id == tenant_id, AdapterVersion.adapter_id == adapter.id, AdapterVersion.number == number
+    )
+    if for_update:
+        mine = mine.with_for_update()
+    version = session.scalars(mine, execution_options={"populate_existing": for_update}).one_or_none()
     if version is None:
         raise PlatformError("not_found", f"There is no version {number} of an adapter {quoted(name)}.")
     return version
+
+
+def list_files(session: Session, version: AdapterVersion) -> Sequence[VersionFile]:
+    """A version's files by name."""
+    mine = select(VersionFile).where(VersionFile.tenant_id == version.tenant_id, VersionFile.version_id == version.id)
+    return session.scalars(mine.order_by(VersionFile.filename)).all()
 
 
 def count_ready(session: Session) -> int:
@@ -76,3 +93,32 @@ def names_by_digest(session: Session) -> dict[tuple[str, str], str]:
         .order_by(AdapterVersion.number)
     )
     return {(row.tenant_id, row.digest): f"{row.name}:{row.number}" for row in rows}
+
+
+def adapter_not_found(name: str) -> PlatformError:
+    return PlatformError("not_found", f"There is no adapter {quoted(name)}.")
+
+
+def _entries(session: Session, tenant_id: str, name: str | None) -> list[AdapterEntry]:
+    """All adapters of the tenant, or the one of that name."""
+    mine = select(Adapter).where(Adapter.tenant_id == tenant_id, Adapter.status == "active").order_by(Adapter.name)
+    if name is not None:
+        mine = mine.where(Adapter.name == name)
+    entries = {adapter.id: AdapterEntry(adapter) for adapter in session.scalars(mine)}
+    ids = mine.with_only_columns(Adapter.id).order_by(None).scalar_subquery()
+    versions = select(AdapterVersion).where(AdapterVersion.tenant_id == tenant_id, AdapterVersion.adapter_id.in_(ids))
+    numbers = {}
+    for version in session.scalars(versions.order_by(AdapterVersion.number.desc())):
+        entries[version.adapter_id].versions.append(version)
+        numbers[version.id] = version.number
+    aliases: dict[tuple[str, str], AliasEntry] = {}
+    rows = select(Alias).where(Alias.tenant_id == tenant_id, Alias.adapter_id.in_(ids)).order_by(Alias.alias)
+    for alias in session.scalars(rows):
+        aliases[alias.adapter_id, alias.alias] = AliasEntry(alias)
+        entries[alias.adapter_id].aliases.append(aliases[alias.adapter_id, alias.alias])
+    targets = select(AliasTarget).where(AliasTarget.tenant_id == tenant_id, AliasTarget.adapter_id.in_(ids))
+    for target in session.scalars(targets):
+        aliases[target.adapter_id, target.alias].targets.append((numbers[target.version_id], target.weight))
+    for entry in aliases.values():
+        entry.targets.sort()
+    return list(entries.values())

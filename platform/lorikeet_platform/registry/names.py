@@ -49,6 +49,22 @@ def check_new_name(name: str, base_model: str) -> str:
     return name
 
 
+def check_alias_name(alias: str) -> str:
+    """`alias`, if an alias may be called so.
+
+    Raises:
+        PlatformError: invalid_value with param `alias`.
+    """
+    if not is_adapter_name(alias):
+        raise PlatformError(
+            "invalid_value",
+            f"{quoted(alias)} is not an alias: 1 to {MAX_NAME} of a-z 0-9 . _ -, a letter or digit at both ends, "
+            "no two dots in a row.",
+            "alias",
+        )
+    return alias
+
+
 def parse_model(model: str) -> ModelReference | None:
     """`name`, `name@alias` or `name:7`; None for anything else, which is then an unknown model."""
     name, at, alias = model.partition("@")

@@ -1,16 +1,21 @@
 """Which version a request's `model` means, for one tenant. Resolved once, at admission; the answer is pinned.
 
-Another tenant's adapter takes the same path as a missing one: the query is bound to the caller's tenant.
+Another tenant's adapter takes the same path as a missing one: the query is bound to the caller's tenant. An alias with
+several targets draws one by weight; a sticky one gives everybody who says who they are the same target every time, and
+a target that grows keeps those it had.
 """
 
 from __future__ import annotations
 
+import hashlib
+import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Select, select
+from sqlalchemy import Row, Select, literal, select
 from sqlalchemy.orm import Session
 
-from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias
+from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias, AliasTarget
 from lorikeet_platform.errors import model_not_found
 from lorikeet_platform.registry.names import ModelReference, parse_model
 
@@ -27,8 +32,14 @@ class ResolvedModel:
     digest: str | None = None
 
 
-def resolve_model(session: Session, tenant_id: str, model: str, base_model: str) -> ResolvedModel:
-    """The ready version behind `model`.
+# id, adapter_id, number, digest, weight, sticky
+_Candidate = Row[tuple[str, str, int, str | None, int, str]]
+
+
+def resolve_model(
+    session: Session, tenant_id: str, model: str, base_model: str, *, user: str | None = None
+) -> ResolvedModel:
+    """The ready version behind `model`; `user` is what sticky aliases go by.
 
     Raises:
         PlatformError: model_not_found for unknown, malformed, not ready, and not this tenant's alike.
@@ -36,26 +47,69 @@ def resolve_model(session: Session, tenant_id: str, model: str, base_model: str)
     if model == base_model:
         return ResolvedModel(model, base_model)
     reference = parse_model(model)
-    version = session.scalars(_ready_version(tenant_id, base_model, reference)).one_or_none() if reference else None
-    if version is None:
+    candidates = session.execute(_candidates(tenant_id, base_model, reference)).all() if reference else []
+    if not candidates:
         raise model_not_found(model)
-    return ResolvedModel(model, base_model, version.adapter_id, version.id, version.number, version.digest)
+    chosen = _choose(candidates, reference.alias if reference else None, user)
+    return ResolvedModel(model, base_model, chosen.adapter_id, chosen.id, chosen.number, chosen.digest)
 
 
-def _ready_version(tenant_id: str, base_model: str, reference: ModelReference) -> Select[AdapterVersion]:
-    statement = (
-        select(AdapterVersion)
-        .join(Adapter, (Adapter.tenant_id == AdapterVersion.tenant_id) & (Adapter.id == AdapterVersion.adapter_id))
-        .where(
-            AdapterVersion.tenant_id == tenant_id,
-            AdapterVersion.state == "ready",
-            Adapter.tenant_id == tenant_id,
-            Adapter.name == reference.adapter,
-            Adapter.base_model == base_model,
-        )
+def _candidates(
+    tenant_id: str, base_model: str, reference: ModelReference
+) -> Select[tuple[str, str, int, str | None, int, str]]:
+    """The ready versions that the name may mean, by number."""
+    columns = (AdapterVersion.id, AdapterVersion.adapter_id, AdapterVersion.number, AdapterVersion.digest)
+    is_candidate = (
+        AdapterVersion.tenant_id == tenant_id,
+        AdapterVersion.state == "ready",
+        Adapter.tenant_id == tenant_id,
+        Adapter.name == reference.adapter,
+        Adapter.status == "active",
+        Adapter.base_model == base_model,
     )
+    of_adapter = (Adapter.tenant_id == AdapterVersion.tenant_id) & (Adapter.id == AdapterVersion.adapter_id)
     if reference.number is not None:
-        return statement.where(AdapterVersion.number == reference.number)
-    return statement.join(
-        Alias, (Alias.tenant_id == AdapterVersion.tenant_id) & (Alias.version_id == AdapterVersion.id)
-    ).where(Alias.tenant_id == tenant_id, Alias.alias == reference.alias)
+        return (
+            select(*columns, literal(1).label("weight"), literal("none").label("sticky"))
+            .join(Adapter, of_adapter)
+            .where(*is_candidate, AdapterVersion.number == reference.number)
+        )
+    of_version = (
+        (AliasTarget.tenant_id == AdapterVersion.tenant_id)
+        & (AliasTarget.adapter_id == AdapterVersion.adapter_id)
+        & (AliasTarget.version_id == AdapterVersion.id)
+    )
+    of_alias = (
+        (Alias.tenant_id == AliasTarget.tenant_id)
+        & (Alias.adapter_id == AliasTarget.adapter_id)
+        & (Alias.alias == AliasTarget.alias)
+    )
+    return (
+        select(*columns, AliasTarget.weight, Alias.sticky)
+        .join(Adapter, of_adapter)
+        .join(AliasTarget, of_version)
+        .join(Alias, of_alias)
+        .where(*is_candidate, AliasTarget.tenant_id == tenant_id, AliasTarget.alias == reference.alias)
+        .order_by(AdapterVersion.number)
+    )
+
+
+def _choose(candidates: Sequence[_Candidate], alias: str | None, user: str | None) -> _Candidate:
+    if len(candidates) == 1:
+        return candidates[0]
+    whole = sum(candidate.weight for candidate in candidates)
+    if candidates[0].sticky == "user" and user is not None:
+        place = _place_of(candidates[0].adapter_id, alias, user, whole)
+    else:
+        place = secrets.randbelow(whole)
+    for candidate in candidates:
+        if place < candidate.weight:
+            return candidate
+        place -= candidate.weight
+    raise AssertionError("a place below the sum of all weights lies in one of them")
+
+
+def _place_of(adapter_id: str, alias: str | None, user: str, whole: int) -> int:
+    """The same number for the same user of the same alias, for ever; adapter ids are unique to a tenant."""
+    told = "\x00".join((adapter_id, alias or "", user)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha256(told).digest()[:8]) % whole

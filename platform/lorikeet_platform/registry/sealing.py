@@ -1,72 +1,106 @@
 """From complete uploads to a version that is being validated: adapter, version, files and job in one transaction.
 
-Sealing again is harmless: the same uploads, or other uploads of the two files of a ready version, lead to the version
-that exists. While a version is being validated, nobody knows whether its bytes are those of the declared digests, so
-other uploads do not share its verdict.
+Sealing again is harmless: the same uploads, or other uploads of the files of a ready version, lead to the version that
+exists. While a version is being validated, nobody knows whether its bytes are those of the declared digests, so other
+uploads do not share its verdict. Nor do they bring back a version that somebody retired or quarantined: that was a
+decision about a number, which `restore` takes back; a push of its content becomes a new number, validated anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from lorikeet_platform.auth.principal import Principal
-from lorikeet_platform.db.tables import Adapter, AdapterVersion, Upload, VersionFile
+from lorikeet_adapters.errors import AdapterRejected
+from lorikeet_adapters.files import is_adapter_file, weight_files
+from lorikeet_platform.auth.actor import Actor
+from lorikeet_platform.db.tables import Adapter, AdapterVersion, Tenant, Upload, VersionFile
 from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.jobs.queue import enqueue
-from lorikeet_platform.registry.aliases import point_live_at
-from lorikeet_platform.registry.names import check_new_name
-
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+from lorikeet_platform.registry.aliases import Change, point_wholly_at
+from lorikeet_platform.registry.names import check_alias_name, check_new_name
+from lorikeet_platform.settings import LimitSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealRequest:
+    """`files` maps file names to upload ids; `alias` shall point at the version as soon as it is ready."""
+
     adapter: str
-    uploads: dict[str, str]  # file name → upload id
-    move_live: bool
+    files: Mapping[str, str]
+    alias: str | None
     description: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """`job_id` is None when the version existed; `spare_uploads` then hold bytes that nobody needs."""
+    """`job_id` is None when the version existed; `use_existing` is then to be called.
+
+    Attributes:
+        spare_uploads: hold bytes that nobody needs.
+        moves_alias: the version is ready, and the alias shall point at it: as soon as the engine has it.
+    """
 
     version: AdapterVersion
     job_id: str | None
     spare_uploads: tuple[str, ...] = ()
+    moves_alias: bool = False
 
 
-def seal(work: Session, principal: Principal, request: SealRequest, *, base_model: str, now: int) -> Sealed:
+def seal(
+    work: Session, actor: Actor, request: SealRequest, *, base_model: str, limits: LimitSettings, now: int
+) -> Sealed:
     """The version made of the uploads.
 
     Raises:
-        PlatformError: invalid_value, not_found, upload_incomplete, upload_sealed.
+        PlatformError: invalid_value, not_found, upload_incomplete, upload_sealed, adapter_quota_exceeded.
     """
     check_new_name(request.adapter, base_model)
-    uploads = {name: _upload(work, principal.tenant_id, name, request) for name in (CONFIG, WEIGHTS)}
-    adapter = _adapter_for_update(work, principal.tenant_id, request.adapter, base_model, now)
+    if request.alias is not None:
+        check_alias_name(request.alias)
+    _check_file_set(request.files)
+    uploads = {name: _upload(work, actor.tenant_id, name, request) for name in sorted(request.files)}
+    work.get_one(Tenant, actor.tenant_id, with_for_update=True)  # of two seals at once, only one may fill the quota
+    adapter = _adapter_for_update(work, actor.tenant_id, request.adapter, base_model, limits, now)
     existing = _version_of_uploads(work, adapter, uploads) or _version_with_files(work, adapter, uploads)
     if existing is not None:
-        return _existing(work, existing, uploads, request, now)
+        if existing.state == "validating" and request.alias is not None:
+            existing.alias_when_ready = request.alias
+            work.flush()
+        spare = tuple(upload.id for upload in uploads.values() if upload.state == "open")
+        return Sealed(existing, None, spare, moves_alias=request.alias is not None and existing.state == "ready")
     for upload in uploads.values():
         _check_sealable(upload, now)
-    version = _new_version(work, adapter, uploads, request, principal.key_id, now)
-    job = enqueue(work, tenant_id=principal.tenant_id, kind="validate", version_id=version.id, now=now)
+    _check_room(work, uploads, limits)
+    version = _new_version(work, adapter, uploads, request, actor.name, now)
+    job = enqueue(work, tenant_id=actor.tenant_id, kind="validate", version_id=version.id, now=now)
     work.flush()
     return Sealed(version, job.id)
+
+
+def _check_file_set(files: Mapping[str, str]) -> None:
+    """Exactly the files of one adapter; the place of each fault is named as far as it is a file's."""
+    for name in sorted(files):
+        if not is_adapter_file(name):
+            raise PlatformError("unknown_parameter", f"{quoted(name)} is no file of an adapter.", f"files.{name}"[:100])
+    try:
+        weight_files(files.keys())
+    except AdapterRejected as rejected:
+        code = "missing_parameter" if rejected.param not in files else "invalid_value"
+        raise PlatformError(code, rejected.message, f"files.{rejected.param}") from None
 
 
 def _upload(work: Session, tenant_id: str, filename: str, request: SealRequest) -> Upload:
     """The tenant's upload of `filename`; another tenant's is missing like one that never was."""
     param = f"files.{filename}"
-    upload = work.get(Upload, (tenant_id, request.uploads[filename]), with_for_update=True)
+    upload = work.get(Upload, (tenant_id, request.files[filename]), with_for_update=True)
     if upload is None or upload.state == "terminated":
-        raise PlatformError("not_found", f"There is no upload {quoted(request.uploads[filename])}.", param)
+        raise PlatformError("not_found", f"There is no upload {quoted(request.files[filename])}.", param)
     if upload.filename != filename:
         raise PlatformError("invalid_value", f"That upload is of the file {upload.filename}.", param)
     if upload.adapter_name != request.adapter:
@@ -84,11 +118,18 @@ def _check_sealable(upload: Upload, now: int) -> None:
         raise PlatformError("not_found", "The upload has expired.", param)
 
 
-def _adapter_for_update(work: Session, tenant_id: str, name: str, base_model: str, now: int) -> Adapter:
+def _adapter_for_update(
+    work: Session, tenant_id: str, name: str, base_model: str, limits: LimitSettings, now: int
+) -> Adapter:
     """The adapter, created if it is missing, locked so that two seals get two numbers."""
-    mine = select(Adapter).where(Adapter.tenant_id == tenant_id, Adapter.name == name).with_for_update()
+    mine = (
+        select(Adapter)
+        .where(Adapter.tenant_id == tenant_id, Adapter.name == name, Adapter.status == "active")
+        .with_for_update()
+    )
     adapter = work.scalars(mine).one_or_none()
     if adapter is None:
+        _check_count(work, tenant_id, limits)
         try:
             with work.begin_nested():
                 work.add(
@@ -104,7 +145,28 @@ def _adapter_for_update(work: Session, tenant_id: str, name: str, base_model: st
     return adapter
 
 
-def _version_of_uploads(work: Session, adapter: Adapter, uploads: dict[str, Upload]) -> AdapterVersion | None:
+def _check_count(work: Session, tenant_id: str, limits: LimitSettings) -> None:
+    mine = select(func.count()).where(Adapter.tenant_id == tenant_id, Adapter.status == "active")
+    if (work.scalar(mine) or 0) >= limits.adapters:
+        raise PlatformError("adapter_quota_exceeded", f"A tenant may have at most {limits.adapters} adapters.")
+
+
+def _check_room(work: Session, uploads: Mapping[str, Upload], limits: LimitSettings) -> None:
+    """Whether the files fit what the tenant may keep; a version counts until it is purged."""
+    tenant_id = next(iter(uploads.values())).tenant_id
+    mine = select(func.coalesce(func.sum(AdapterVersion.bytes), 0)).where(
+        AdapterVersion.tenant_id == tenant_id, AdapterVersion.state != "purged"
+    )
+    kept, added = int(work.scalar(mine) or 0), sum(upload.length for upload in uploads.values())
+    if kept + added > limits.adapter_bytes:
+        raise PlatformError(
+            "adapter_quota_exceeded",
+            f"A tenant may keep at most {limits.adapter_bytes} bytes of adapters; {kept} are kept, {added} more do not "
+            "fit.",
+        )
+
+
+def _version_of_uploads(work: Session, adapter: Adapter, uploads: Mapping[str, Upload]) -> AdapterVersion | None:
     """The version that these very uploads were sealed into: the answer to a request that is sent again."""
     files = [
         select(VersionFile.version_id).where(
@@ -116,54 +178,56 @@ def _version_of_uploads(work: Session, adapter: Adapter, uploads: dict[str, Uplo
         AdapterVersion.tenant_id == adapter.tenant_id, AdapterVersion.adapter_id == adapter.id
     )
     sealed = mine.where(*(AdapterVersion.id.in_(version_ids) for version_ids in files))
-    # Locked: its verdict may come at any moment, and what happens to `live` depends on its state.
+    # Locked: its verdict may come at any moment, and what happens to the alias depends on its state.
     return work.scalars(sealed.with_for_update(), execution_options={"populate_existing": True}).one_or_none()
 
 
-def _version_with_files(work: Session, adapter: Adapter, uploads: dict[str, Upload]) -> AdapterVersion | None:
-    """A ready version of this adapter made of exactly these two contents."""
-    config, weights = (
+def _version_with_files(work: Session, adapter: Adapter, uploads: Mapping[str, Upload]) -> AdapterVersion | None:
+    """A ready version of this adapter made of exactly these contents."""
+    of_tenant = VersionFile.tenant_id == adapter.tenant_id
+    same = [
         select(VersionFile.version_id).where(
-            VersionFile.tenant_id == adapter.tenant_id,
+            of_tenant,
             VersionFile.filename == name,
-            VersionFile.sha256 == uploads[name].sha256,
-            VersionFile.bytes == uploads[name].length,
+            VersionFile.sha256 == upload.sha256,
+            VersionFile.bytes == upload.length,
         )
-        for name in (CONFIG, WEIGHTS)
-    )
+        for name, upload in uploads.items()
+    ]
+    others = select(VersionFile.version_id).where(of_tenant, VersionFile.filename.not_in(uploads))
     return work.scalars(
         select(AdapterVersion)
         .where(
             AdapterVersion.tenant_id == adapter.tenant_id,
             AdapterVersion.adapter_id == adapter.id,
-            AdapterVersion.id.in_(config),
-            AdapterVersion.id.in_(weights),
-            AdapterVersion.state == "ready",  # which never changes any more
+            *(AdapterVersion.id.in_(version_ids) for version_ids in same),
+            AdapterVersion.id.not_in(others),
+            AdapterVersion.state == "ready",
         )
         .order_by(AdapterVersion.number.desc())
         .limit(1)
     ).one_or_none()
 
 
-def _existing(
-    work: Session, version: AdapterVersion, uploads: dict[str, Upload], request: SealRequest, now: int
-) -> Sealed:
-    """No new number; a request to move `live` holds all the same."""
-    if request.move_live:
-        if version.state == "ready":
-            point_live_at(work, version, now=now)
-        else:
-            version.live_when_ready = True
-    spare = tuple(upload.id for upload in uploads.values() if upload.state == "open")
-    for upload in uploads.values():
-        if upload.id in spare:
-            upload.state = "terminated"
-    work.flush()
-    return Sealed(version, None, spare)
+def use_existing(work: Session, actor: Actor, sealed: Sealed, alias: str | None, now: int) -> None:
+    """End the uploads that turned out to be spare, and let `alias` mean the version that exists.
+
+    Raises:
+        PlatformError: state_conflict when the version is not ready any more.
+    """
+    for upload_id in sealed.spare_uploads:
+        work.execute(
+            update(Upload)
+            .where(Upload.tenant_id == actor.tenant_id, Upload.id == upload_id, Upload.state == "open")
+            .values(state="terminated"),
+            execution_options={"synchronize_session": False},
+        )
+    if sealed.moves_alias and alias is not None:
+        point_wholly_at(work, sealed.version, alias, Change(actor=actor.name, now=now, reason="asked for by a push"))
 
 
 def _new_version(
-    work: Session, adapter: Adapter, uploads: dict[str, Upload], request: SealRequest, key_id: str, now: int
+    work: Session, adapter: Adapter, uploads: Mapping[str, Upload], request: SealRequest, created_by: str, now: int
 ) -> AdapterVersion:
     version = AdapterVersion(
         tenant_id=adapter.tenant_id,
@@ -172,12 +236,12 @@ def _new_version(
         number=adapter.next_version,
         state="validating",
         state_rev=0,
-        live_when_ready=request.move_live,
+        alias_when_ready=request.alias,
         description=request.description,
         bytes=sum(upload.length for upload in uploads.values()),
         target_modules=[],
         warnings=[],
-        created_by=key_id,
+        created_by=created_by,
         created_at=now,
     )
     adapter.next_version += 1

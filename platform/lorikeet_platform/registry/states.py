@@ -1,10 +1,11 @@
 """The states of a version and the only way between them: compare and set.
 
-    validating ─▶ ready
-        │  └────▶ rejected         the content can't be served; the same files will never be accepted
-        └───────▶ failed_internal  our fault, attempts used up
+    validating ─▶ ready ⇄ retired        taken out of service, and back within the time it is kept
+        │  │        └──▶ quarantined ◀─── retired; released by an administrator alone, back to ready
+        │  └────▶ rejected               the content can't be served; the same files will never be accepted
+        └───────▶ failed_internal        our fault, attempts used up; validated again on request
 
-Ready, rejected and failed versions never change.
+What is rejected, failed, retired or quarantined can be purged: its bytes are gone, its row stays and never changes.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from sqlalchemy.orm import Session
 
 from lorikeet_platform.db.tables import AdapterVersion
 
-State = Literal["validating", "ready", "rejected", "failed_internal"]
+State = Literal["validating", "ready", "rejected", "failed_internal", "retired", "quarantined", "purged"]
 
 TRANSITIONS: Mapping[State, frozenset[State]] = {
     "validating": frozenset({"ready", "rejected", "failed_internal"}),
-    "ready": frozenset(),
-    "rejected": frozenset(),
-    "failed_internal": frozenset(),
+    "ready": frozenset({"retired", "quarantined"}),
+    "rejected": frozenset({"purged"}),
+    "failed_internal": frozenset({"validating", "purged"}),
+    "retired": frozenset({"ready", "quarantined", "purged"}),
+    "quarantined": frozenset({"ready", "purged"}),
+    "purged": frozenset(),
 }
 
 

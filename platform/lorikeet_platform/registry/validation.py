@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 
 from lorikeet_adapters.digest import write_normalised
 from lorikeet_adapters.errors import AdapterRejected
+from lorikeet_adapters.files import CONFIG_FILE, WEIGHTS_FILE
 from lorikeet_adapters.modules import ModuleTable
 from lorikeet_adapters.source import image_key
 from lorikeet_adapters.store.blob import BlobStore
@@ -28,18 +29,14 @@ from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import AdapterVersion, Upload, VersionFile
 from lorikeet_platform.jobs.queue import LeasedJob
 from lorikeet_platform.jobs.runner import Write
-from lorikeet_platform.registry.aliases import point_live_when_ready
-from lorikeet_platform.registry.sealing import CONFIG, WEIGHTS
+from lorikeet_platform.registry.aliases import point_when_ready
+from lorikeet_platform.registry.files import file_key
 from lorikeet_platform.registry.states import transition
 from lorikeet_platform.registry.uploads.leftovers import VALIDATION_PREFIX
 from lorikeet_platform.registry.uploads.service import list_slices, purge_bytes, slice_key
 
 COPY_BYTES = 1 << 20
 MAX_DETAIL = 2_000
-
-
-def file_key(tenant_id: str, sha256: str) -> str:
-    return f"files/{tenant_id}/sha256/{sha256[:2]}/{sha256}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +103,7 @@ class VersionValidator:
                     "checksum_mismatch", f"{file.filename}: the bytes do not match the declared SHA-256."
                 )
                 return lambda work: self._reject(work, job, rejection)
-        config, weights, image = folder / CONFIG, folder / WEIGHTS, folder / "image"
+        config, weights, image = folder / CONFIG_FILE, folder / WEIGHTS_FILE, folder / "image"
         adapter = validate_adapter(
             config=config, weights=[weights], index=None, table=self._table, max_rank=self._max_rank
         )
@@ -141,7 +138,7 @@ class VersionValidator:
             warnings=[*adapter.warnings, *_twins(work, version, digest)],
             ready_at=now,
         )
-        point_live_when_ready(work, version, now=now)
+        point_when_ready(work, version, now=now)
 
     def _reject(self, work: Session, job: LeasedJob, rejection: _Rejection) -> None:
         detail = rejection.detail[:MAX_DETAIL]

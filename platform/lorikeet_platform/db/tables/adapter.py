@@ -67,7 +67,9 @@ class AdapterVersion(Table):
     number: Mapped[Count]
     state: Mapped[str] = mapped_column(String(16), default="validating")
     state_rev: Mapped[Count] = mapped_column(default=0, doc="counts transitions; every transition compares it")
-    live_when_ready: Mapped[bool] = mapped_column(default=False, doc="the sealing request asked to move `live`")
+    alias_when_ready: Mapped[str | None] = mapped_column(
+        String(64), doc="alias that the sealing request asked to move; none = no more than a first `live`"
+    )
     description: Mapped[str | None] = mapped_column(String(1000))
     digest: Mapped[str | None] = mapped_column(String(64), doc="SHA-256 of the normalised file, hex")
     rank: Mapped[Count | None]

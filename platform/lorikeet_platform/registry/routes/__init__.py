@@ -1,0 +1,29 @@
+"""Adapters, versions, files and aliases over HTTP: transport only, the same routes on both ports.
+
+`adapter_routes` makes a port's router out of them; `quarantine_routes` is for administrators alone.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from lorikeet_platform.auth.actor import FindActor
+from lorikeet_platform.registry.acting import acting_as
+from lorikeet_platform.registry.routes import adapters, aliases, files, quarantine, versions
+
+__all__ = ["adapter_routes", "quarantine_routes"]
+
+
+def adapter_routes(prefix: str, find_actor: FindActor) -> APIRouter:
+    """All that a tenant may do with its adapters, under `prefix`, for whom `find_actor` finds."""
+    router = APIRouter(prefix=prefix, dependencies=[acting_as(find_actor)])
+    for part in (adapters, versions, files, aliases):
+        router.include_router(part.router)
+    return router
+
+
+def quarantine_routes(prefix: str, find_actor: FindActor) -> APIRouter:
+    """What only an administrator may do with a tenant's versions."""
+    router = APIRouter(prefix=prefix, dependencies=[acting_as(find_actor)])
+    router.include_router(quarantine.router)
+    return router

@@ -1,0 +1,57 @@
+"""Quarantine, for administrators: transport only."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+
+from lorikeet_platform.context import PlatformContext, get_context
+from lorikeet_platform.registry import lifecycle
+from lorikeet_platform.registry.acting import Acting
+from lorikeet_platform.registry.lifecycle import Moved, Step
+from lorikeet_platform.registry.routes.parameters import VersionNumber
+from lorikeet_platform.registry.routes.versions import bring_back
+from lorikeet_platform.registry.schemas import Reason, Version
+from lorikeet_platform.registry.warming import end_running
+from lorikeet_platform.web.json_body import StrictJsonRoute
+
+router = APIRouter(prefix="/adapters/{name}/versions/{number}", tags=["versions"], route_class=StrictJsonRoute)
+
+
+@router.post("/quarantine", operation_id="quarantine_version")
+async def quarantine_version(
+    name: str, number: VersionNumber, body: Reason, actor: Acting, request: Request
+) -> Version:
+    """Take a version out of service at once and end what runs on it.
+
+    Aliases that point at it go back to their last healthy revision, or end where there is none.
+    """
+    context = get_context(request)
+    step = Step(
+        tenant_id=actor.tenant_id,
+        adapter=name,
+        number=number,
+        actor=actor.name,
+        now=context.clock(),
+        reason=body.reason,
+    )
+    moved, has_twin = await run_in_threadpool(_quarantine, context, step)
+    for job_id in moved.job_ids:
+        context.wake(job_id)
+    if moved.version.digest is not None and not has_twin:
+        await end_running(context, actor.tenant_id, moved.version.digest)
+    return Version.of(name, moved.version)
+
+
+@router.post("/release", operation_id="release_version")
+async def release_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
+    """Put a quarantined version into service again, once the engine has it; aliases stay where they are."""
+    context = get_context(request)
+    step = Step(tenant_id=actor.tenant_id, adapter=name, number=number, actor=actor.name, now=context.clock())
+    return await bring_back(context, step, is_release=True)
+
+
+def _quarantine(context: PlatformContext, step: Step) -> tuple[Moved, bool]:
+    with context.db.unit_of_work() as work:
+        moved = lifecycle.quarantine(work, step)
+        return moved, lifecycle.has_ready_twin(work, moved.version)

@@ -1,0 +1,165 @@
+"""Versions: transport only."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from lorikeet_platform.auth.actor import Actor
+from lorikeet_platform.clock import HOUR
+from lorikeet_platform.context import PlatformContext, get_context
+from lorikeet_platform.db.tables import AdapterVersion
+from lorikeet_platform.registry import catalogue, lifecycle
+from lorikeet_platform.registry.acting import Acting
+from lorikeet_platform.registry.lifecycle import Moved, Step
+from lorikeet_platform.registry.routes.parameters import VersionNumber
+from lorikeet_platform.registry.schemas import Reason, Version, VersionCreate, VersionList
+from lorikeet_platform.registry.sealing import Sealed, SealRequest, seal, use_existing
+from lorikeet_platform.registry.uploads.service import purge_bytes
+from lorikeet_platform.registry.warming import end_running, warm
+from lorikeet_platform.web.json_body import StrictJsonRoute
+
+LONGEST_WAIT_S = 30
+POLL_S = 0.1
+
+router = APIRouter(prefix="/adapters/{name}/versions", tags=["versions"], route_class=StrictJsonRoute)
+
+
+@router.get("", operation_id="list_versions")
+def list_versions(name: str, actor: Acting, request: Request) -> VersionList:
+    """Newest first."""
+    with get_context(request).db.read() as work:
+        entry = catalogue.get_adapter(work, actor.tenant_id, name)
+        return VersionList(data=[Version.of(name, version) for version in entry.versions])
+
+
+@router.post("", operation_id="create_version", status_code=202, responses={200: {"model": Version}})
+async def create_version(
+    name: str, body: VersionCreate, actor: Acting, request: Request, response: Response
+) -> Version:
+    """Seal complete uploads into a version; 200 with the existing one when a ready version has the same content."""
+    context = get_context(request)
+    wanted = SealRequest(adapter=name, files=body.files, alias=body.alias, description=body.description)
+    sealed = await run_in_threadpool(_seal, context, actor, wanted)
+    if sealed.job_id is not None:
+        context.wake(sealed.job_id)
+        return Version.of(name, sealed.version)
+    if sealed.moves_alias and sealed.version.digest is not None:
+        await warm(context, actor.tenant_id, [sealed.version.digest])
+    await run_in_threadpool(_use_existing, context, actor, sealed, body.alias)
+    response.status_code = 200
+    return Version.of(name, sealed.version)
+
+
+@router.get("/{number}", operation_id="get_version")
+async def get_version(
+    name: str,
+    number: VersionNumber,
+    actor: Acting,
+    request: Request,
+    wait: Annotated[int, Query(ge=0, le=LONGEST_WAIT_S, description="seconds to wait for the verdict")] = 0,
+) -> Version:
+    """The version; with `wait`, as soon as it is no longer being validated."""
+    context = get_context(request)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait
+    while True:
+        version = await run_in_threadpool(_read_version, context, actor.tenant_id, name, number)
+        if version.state != "validating" or loop.time() >= deadline or await request.is_disconnected():
+            return Version.of(name, version)
+        await asyncio.sleep(POLL_S)
+
+
+@router.delete("/{number}", operation_id="delete_version", status_code=202)
+def delete_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
+    """Take a version out of service and remove its files as soon as nothing runs on it; its number is never used again.
+
+    Refused while an alias points at it.
+    """
+    context = get_context(request)
+    with context.db.unit_of_work() as work:
+        moved = lifecycle.delete(work, _step(context, actor, name, number))
+    return _answer(context, name, moved)
+
+
+@router.post("/{number}/retire", operation_id="retire_version")
+async def retire_version(name: str, number: VersionNumber, body: Reason, actor: Acting, request: Request) -> Version:
+    """Take a version out of service; what runs on it ends as it began, and it can be restored for a while.
+
+    Refused while an alias points at it.
+    """
+    context = get_context(request)
+    step = _step(context, actor, name, number, body.reason)
+    moved, has_twin = await run_in_threadpool(_retire, context, step)
+    if body.force and moved.version.digest is not None and not has_twin:
+        await end_running(context, actor.tenant_id, moved.version.digest)
+    return _answer(context, name, moved)
+
+
+@router.post("/{number}/restore", operation_id="restore_version")
+async def restore_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
+    """Put a retired version into service again, once the engine has it."""
+    context = get_context(request)
+    return await bring_back(context, _step(context, actor, name, number), is_release=False)
+
+
+@router.post("/{number}/retry", operation_id="retry_version", status_code=202)
+def retry_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
+    """Validate a version again whose validation failed for a reason of ours."""
+    context = get_context(request)
+    with context.db.unit_of_work() as work:
+        moved = lifecycle.retry(work, _step(context, actor, name, number))
+    return _answer(context, name, moved)
+
+
+async def bring_back(context: PlatformContext, step: Step, *, is_release: bool) -> Version:
+    """Warm the version, then make it ready; what forbids it is said before the engine is asked, and looked at again."""
+    version = await run_in_threadpool(_read_version, context, step.tenant_id, step.adapter, step.number)
+    if lifecycle.check_restorable(version, step.now, is_release=is_release) and version.digest is not None:
+        await warm(context, step.tenant_id, [version.digest])
+    moved = await run_in_threadpool(_restore, context, step, is_release)
+    return _answer(context, step.adapter, moved)
+
+
+def _seal(context: PlatformContext, actor: Actor, wanted: SealRequest) -> Sealed:
+    settings = context.settings
+    with context.db.unit_of_work() as work:
+        return seal(work, actor, wanted, base_model=settings.model_name, limits=settings.limits, now=context.clock())
+
+
+def _use_existing(context: PlatformContext, actor: Actor, sealed: Sealed, alias: str | None) -> None:
+    with context.db.unit_of_work() as work:
+        use_existing(work, actor, sealed, alias, context.clock())
+    purge_bytes(context.store, [(actor.tenant_id, upload_id) for upload_id in sealed.spare_uploads])
+
+
+def _retire(context: PlatformContext, step: Step) -> tuple[Moved, bool]:
+    keep_us = context.settings.retention.retired_days * 24 * HOUR
+    with context.db.unit_of_work() as work:
+        moved = lifecycle.retire(work, step, keep_us=keep_us)
+        return moved, lifecycle.has_ready_twin(work, moved.version)
+
+
+def _restore(context: PlatformContext, step: Step, is_release: bool) -> Moved:
+    with context.db.unit_of_work() as work:
+        return lifecycle.restore(work, step, is_release=is_release)
+
+
+def _read_version(context: PlatformContext, tenant_id: str, name: str, number: int) -> AdapterVersion:
+    with context.db.read() as work:
+        return catalogue.get_version(work, tenant_id, name, number)
+
+
+def _step(context: PlatformContext, actor: Actor, name: str, number: int, reason: str | None = None) -> Step:
+    return Step(
+        tenant_id=actor.tenant_id, adapter=name, number=number, actor=actor.name, now=context.clock(), reason=reason
+    )
+
+
+def _answer(context: PlatformContext, name: str, moved: Moved) -> Version:
+    for job_id in moved.job_ids:
+        context.wake(job_id)
+    return Version.of(name, moved.version)
