@@ -122,7 +122,7 @@ def build(model_dir: Path, dtype: torch.dtype, context: int) -> Bench:
     config = EngineConfig(
         model_dir=model_dir,
         model_name="bench",
-        store_dir=model_dir,
+        store_url=str(model_dir),
         endpoint="ipc://bench",
         block_size=BLOCK,
         kv_cache_bytes=n_blocks * kv_block_bytes(spec, block_size=BLOCK, itemsize=dtype.itemsize),

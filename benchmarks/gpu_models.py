@@ -83,7 +83,7 @@ class Setting:
         config = EngineConfig(
             model_dir=Path(),
             model_name="bench",
-            store_dir=Path(),
+            store_url=".",
             endpoint="ipc://unused",
             device=self.device,
             dtype=str(self.weights.dtype).removeprefix("torch."),

@@ -80,7 +80,7 @@ def open_engine(model_dir: Path, dtype: str, quantization: str) -> Engine:
     config = EngineConfig(
         model_dir=model_dir,
         model_name="base",
-        store_dir=model_dir,
+        store_url=str(model_dir),
         endpoint="ipc://unused",
         dtype=dtype,
         quantization=quantization,

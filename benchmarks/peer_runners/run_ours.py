@@ -123,7 +123,7 @@ def _config(settings: dict[str, Any], endpoint: str) -> dict[str, Any]:
     return {
         "model_dir": settings["model_dir"],
         "model_name": "smollm2",
-        "store_dir": settings["store_dir"],
+        "store_url": settings["store_dir"],
         "endpoint": endpoint,
         "health_port": 0,
         "dtype": settings["dtype"],

@@ -13,7 +13,7 @@ import torch
 
 from lorikeet_adapters.manifest import GRAIN
 from lorikeet_adapters.source import AdapterSource
-from lorikeet_adapters.store.local import LocalBlobStore
+from lorikeet_adapters.store.opening import StoreAddress, open_store
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.cost import DEVICES, ModelCost, load_profile
 from lorikeet_engine.errors import UnsupportedModel
@@ -211,7 +211,7 @@ def build_engine(
     placement = placement or _placement(config.device)
     overlaps = placement.lanes.is_asynchronous and timeline is None
     runner = _build_runner(config, model, budget, placement, timeline)
-    table, source = spec.module_table(config.model_name), AdapterSource(LocalBlobStore(config.store_dir))
+    table, source = spec.module_table(config.model_name), AdapterSource(open_store(_store_address(config)))
     base = ServedLinears(ops=model.ops, weights=model.weights, table=table)
     loader = AdapterLoader(source, table, dtype, config.max_rank, base=base, pins_memory=is_gpu)
     kv, residency = _build_pools(config, budget, n_grains=runner.arena.n_grains, grain_bytes=GRAIN * dtype.itemsize)
@@ -237,6 +237,10 @@ def build_engine(
         timeline=timeline or NOT_PROFILED,
     )
     return Engine(config, loop, runner, loader, spec, budget, name, model.digest)
+
+
+def _store_address(config: EngineConfig) -> StoreAddress:
+    return StoreAddress(config.store_url, config.store_endpoint, config.store_region, config.store_allow_http)
 
 
 def _build_runner(

@@ -58,7 +58,10 @@ class EngineConfig:
     Attributes:
         model_dir: local Hugging Face directory (config.json, safetensors, tokenizer.json).
         model_name: what requests call the base model.
-        store_dir: the blob store, where the worker leaves normalised adapters as `images/{tenant}/{digest}`.
+        store_url: the blob store, where the worker leaves normalised adapters as `images/{tenant}/{digest}`: a
+            directory or `s3://bucket/prefix`; credentials come from the environment.
+        store_endpoint: address of an S3 service other than AWS; `store_region` and `store_allow_http` (an endpoint
+            without TLS is meant) as there.
         endpoint: ZeroMQ address of the engine, `ipc://…` or `tcp://…` (tcp needs `socket_key_file`).
         device: "cpu", "cuda", or "auto" (cuda where there is one); with "auto" the automatic values stay 0 until
             `on_device` says which it is.
@@ -82,7 +85,10 @@ class EngineConfig:
 
     model_dir: Path
     model_name: str
-    store_dir: Path
+    store_url: str
+    store_endpoint: str = ""
+    store_region: str = ""
+    store_allow_http: bool = False
     endpoint: str
     socket_key_file: Path | None = None
     health_host: str = "127.0.0.1"

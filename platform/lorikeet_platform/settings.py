@@ -13,6 +13,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from lorikeet_adapters.store.opening import StoreAddress
+
 MIB = 1 << 20
 GIB = 1 << 30
 PREFIX = "LORIKEET_"
@@ -156,6 +158,18 @@ class Settings(BaseSettings):
                 raise ValueError(f"{name}: no such setting")
         return values
 
+    @model_validator(mode="after")
+    def _check_store(self) -> Settings:
+        """A setting of the store that would have no effect is refused, like one that could not work."""
+        for name, value in (("STORE_ENDPOINT", self.store_endpoint), ("STORE_REGION", self.store_region)):
+            if value and not self.store_url:
+                raise ValueError(f"{PREFIX}{name} is for an S3 store; set {PREFIX}STORE_URL")
+        if self.store_allow_http != self.store_endpoint.startswith("http://"):
+            raise ValueError(
+                f"{PREFIX}STORE_ALLOW_HTTP goes with a {PREFIX}STORE_ENDPOINT that is http://, and with no other"
+            )
+        return self
+
     @property
     def resolved_database_url(self) -> str:
         return self.database_url or f"sqlite:///{self.data_dir / 'lorikeet.db'}"
@@ -163,6 +177,15 @@ class Settings(BaseSettings):
     @property
     def blob_dir(self) -> Path:
         return self.data_dir / "blobs"
+
+    @property
+    def store_address(self) -> StoreAddress:
+        return StoreAddress(
+            url=self.store_url or str(self.blob_dir.resolve()),
+            endpoint=self.store_endpoint,
+            region=self.store_region,
+            allow_http=self.store_allow_http,
+        )
 
     @property
     def temporary_dir(self) -> Path:

@@ -51,7 +51,7 @@ def open_runner(
     config = EngineConfig(
         model_dir=model_dir,
         model_name="tiny",
-        store_dir=model_dir,
+        store_url=str(model_dir),
         endpoint="ipc:///nowhere",
         dtype=dtype,
         block_size=block_size,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from lorikeet_adapters.store.blob import BlobStore
 from lorikeet_adapters.store.local import LocalBlobStore
-from lorikeet_adapters.store.objects import ObjectBlobStore
 
 S3: Final = "s3://"
 
@@ -34,11 +34,14 @@ def open_store(address: StoreAddress) -> BlobStore:
     """The store at `address`; a directory is created when it is missing, a bucket is not asked yet."""
     if not address.url.startswith(S3):
         return LocalBlobStore(Path(address.url))
+    # Imported where a bucket is used: an engine beside its directory needs no S3 client, and may have none.
+    objects = import_module("lorikeet_adapters.store.objects")
     bucket, _, prefix = address.url.removeprefix(S3).partition("/")
-    return ObjectBlobStore.connect(
+    store = objects.ObjectBlobStore.connect(
         bucket=bucket,
         prefix=prefix,
         endpoint=address.endpoint,
         region=address.region,
         allow_http=address.allow_http,
     )
+    return cast(BlobStore, store)

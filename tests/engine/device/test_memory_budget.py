@@ -21,7 +21,7 @@ BLOCK_BYTES = 2 * 2 * 2 * 16 * 32 * 2  # K and V, layers, KV heads, head width, 
 
 
 def budget(available: int = 4 * GIB, **knobs: Any) -> MemoryBudget:
-    config = EngineConfig(model_dir=Path("m"), model_name="tiny", store_dir=Path("s"), endpoint="ipc://e", **knobs)
+    config = EngineConfig(model_dir=Path("m"), model_name="tiny", store_url="s", endpoint="ipc://e", **knobs)
     return plan_memory(config, SPEC, itemsize=2, weights_bytes=100_000_000, available_bytes=available)
 
 
@@ -82,7 +82,7 @@ def test_chunked_prompts_do_not_need_it() -> None:
 
 def gpu_budget(available: int = 8 * GIB, host: int = 4 * GIB, **knobs: Any) -> MemoryBudget:
     config = EngineConfig(
-        model_dir=Path("m"), model_name="tiny", store_dir=Path("s"), endpoint="ipc://e", device="cuda", **knobs
+        model_dir=Path("m"), model_name="tiny", store_url="s", endpoint="ipc://e", device="cuda", **knobs
     )
     return plan_memory(
         config,

@@ -79,7 +79,7 @@ def _open(model_dir: Path, store: AdapterStore, **settings: Any) -> Workbench:
     config = EngineConfig(
         model_dir=model_dir,
         model_name="smollm2",
-        store_dir=store.folder,
+        store_url=str(store.folder),
         endpoint="ipc://unused",
         **chosen | settings,
     )

@@ -79,7 +79,7 @@ class Small:
         config = EngineConfig(
             model_dir=self._directory,
             model_name="small",
-            store_dir=self._store,
+            store_url=str(self._store),
             endpoint="ipc://unused",
             dtype="float32",
             threads=1,

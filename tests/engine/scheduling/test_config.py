@@ -12,7 +12,7 @@ from lorikeet_engine.config import EngineConfig, read_config
 PLACES: dict[str, Any] = {
     "model_dir": Path("model"),
     "model_name": "model",
-    "store_dir": Path("store"),
+    "store_url": "store",
     "endpoint": "ipc://engine",
 }
 

@@ -15,7 +15,10 @@ def write_engine_config(settings: Settings, *, model_dir: Path, endpoint: str, p
     config = settings.engine.model_dump(mode="json") | {
         "model_dir": str(model_dir),
         "model_name": settings.model_name,
-        "store_dir": str(settings.blob_dir.resolve()),
+        "store_url": settings.store_address.url,
+        "store_endpoint": settings.store_address.endpoint,
+        "store_region": settings.store_address.region,
+        "store_allow_http": settings.store_address.allow_http,
         "endpoint": endpoint,
         "socket_key_file": str(settings.engine_key_file) if settings.engine_key_file else None,
         "max_rank": settings.max_rank,

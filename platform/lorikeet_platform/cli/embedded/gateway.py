@@ -20,7 +20,7 @@ import uvicorn
 from celery.exceptions import SecurityWarning
 from starlette.types import ASGIApp
 
-from lorikeet_adapters.store.local import LocalBlobStore
+from lorikeet_adapters.store.opening import open_store
 from lorikeet_engine.client import EngineClient
 from lorikeet_engine.model_spec import load_model_spec
 from lorikeet_platform.app import build_context, create_admin_app, create_tenant_app
@@ -58,7 +58,7 @@ def run_gateway(settings: Settings, *, model_dir: Path) -> None:
 
 async def _serve(settings: Settings, model_dir: Path, sockets: tuple[socket.socket, socket.socket]) -> None:
     db = Database(settings.resolved_database_url)
-    store = LocalBlobStore(settings.blob_dir)
+    store = open_store(settings.store_address)
     client = EngineClient(endpoint=settings.engine_endpoint, model_dir=model_dir, key_file=settings.engine_key_file)
     celery = create_celery(settings)
     context = build_context(settings, db=db, store=store, engine_client=client, wake=waker(celery))

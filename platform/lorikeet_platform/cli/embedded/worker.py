@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from lorikeet_adapters.store.local import LocalBlobStore
+from lorikeet_adapters.store.opening import open_store
 from lorikeet_engine.model_spec import load_model_spec
 from lorikeet_platform.cli.console import CommandFailed, ExitCode
 from lorikeet_platform.db.session import Database
@@ -33,7 +33,7 @@ def run_worker(settings: Settings, *, model_dir: Path) -> None:
         signal.signal(number, lambda _number, _frame: stop.set())
     db = Database(settings.resolved_database_url)
     table = load_model_spec(model_dir).module_table(settings.model_name)
-    store = LocalBlobStore(settings.blob_dir)
+    store = open_store(settings.store_address)
     worker = build_worker(settings, celery=create_celery(settings), db=db, store=store, table=table)
     worker.start()
     log.info("waiting for jobs")

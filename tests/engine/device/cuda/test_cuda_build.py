@@ -32,7 +32,7 @@ def config_for(directory: Path, **settings: Any) -> EngineConfig:
     return EngineConfig(
         model_dir=directory,
         model_name="tiny",
-        store_dir=directory,
+        store_url=str(directory),
         endpoint="ipc://unused",
         adapter_pool_bytes=1 << 20,
         max_rank=16,

@@ -185,7 +185,7 @@ def config_of(directory: Path, quantization: Literal["none", "int8"]) -> EngineC
     return EngineConfig(
         model_dir=directory,
         model_name="tiny",
-        store_dir=directory,
+        store_url=str(directory),
         endpoint="ipc:///nowhere",
         dtype="float32",
         quantization=quantization,
