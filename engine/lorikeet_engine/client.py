@@ -39,6 +39,8 @@ from lorikeet_engine.protocol import (
     Step,
     Submit,
     Token,
+    Warm,
+    Warmed,
     Welcome,
     decode_engine,
     encode,
@@ -83,7 +85,7 @@ class EngineClient:
         self._info: EngineInfo | None = None
         self._last_heard_s = 0.0
         self._sequences: dict[str, tuple[Generation, int]] = {}  # by sequence id: whose, and which of its answers
-        self._stats: dict[int, asyncio.Future[EngineStats]] = {}
+        self._asked: dict[int, asyncio.Future[Stats | Warmed]] = {}  # by ticket
         self._tickets = itertools.count(1)
         self._session = ""
         self._lost: set[tuple[str, int | None]] = set()  # aborts that the engine has not been told of
@@ -170,14 +172,30 @@ class EngineClient:
             raise
         return generation
 
-    async def retire_adapter(self, tenant: str, digest: str) -> None:
-        """Take an adapter out of service: what runs on it ends as it began, nothing new starts.
+    async def retire_adapter(self, tenant: str, digest: str, *, force: bool = False) -> None:
+        """Take an adapter out of service: nothing new starts on it, and what runs ends as it began.
+
+        With `force` that ends at once, with `AdapterRetired`.
 
         Raises:
             EngineUnavailable: no engine answers now.
         """
         self.info  # noqa: B018
-        await self._send(Retire(tenant, digest))
+        await self._send(Retire(tenant, digest, force))
+
+    async def warm_adapter(self, tenant: str, digest: str, timeout_s: float) -> None:
+        """Put an adapter into service, retired or not, and return when its image is in the engine's memory.
+
+        Raises:
+            AdapterUnavailable, AdapterDamaged: it cannot be loaded.
+            AdapterRetired: it was retired meanwhile.
+            EngineUnavailable: no engine answers, or not within `timeout_s`; the engine may still load the adapter.
+        """
+        ticket = next(self._tickets)
+        answer = await self._ask(Warm(ticket, tenant, digest), ticket, timeout_s)
+        assert isinstance(answer, Warmed)
+        if answer.code:
+            raise ERRORS_BY_CODE.get(answer.code, EngineFailure)(answer.message, param="model")
 
     async def stats(self) -> EngineStats:
         """The engine's figures now.
@@ -185,17 +203,23 @@ class EngineClient:
         Raises:
             EngineUnavailable: no engine answers.
         """
-        self.info  # noqa: B018
         ticket = next(self._tickets)
-        future: asyncio.Future[EngineStats] = asyncio.get_running_loop().create_future()
-        self._stats[ticket] = future
+        answer = await self._ask(AskStats(ticket), ticket, STATS_TIMEOUT_S)
+        assert isinstance(answer, Stats)
+        return answer.stats
+
+    async def _ask(self, question: AskStats | Warm, ticket: int, timeout_s: float) -> Stats | Warmed:
+        """The engine's answer with the question's ticket."""
+        self.info  # noqa: B018
+        future: asyncio.Future[Stats | Warmed] = asyncio.get_running_loop().create_future()
+        self._asked[ticket] = future
         try:
-            await self._send(AskStats(ticket))
-            return await asyncio.wait_for(future, STATS_TIMEOUT_S)
+            await self._send(question)
+            return await asyncio.wait_for(future, timeout_s)
         except TimeoutError:
-            raise EngineUnavailable(f"the engine did not answer within {STATS_TIMEOUT_S:g} s") from None
+            raise EngineUnavailable(f"the engine did not answer within {timeout_s:g} s") from None
         finally:
-            self._stats.pop(ticket, None)
+            self._asked.pop(ticket, None)
 
     async def abort(self, request_id: str, index: int | None) -> None:
         """Tell the engine to stop one answer of a request or, with None, all of them: now, or when it is back.
@@ -274,10 +298,10 @@ class EngineClient:
                 if sequence := self._sequences.get(message.request_id):
                     generation, index = sequence
                     generation.push(index, _error(message))
-            case Stats(ticket, stats):
-                future = self._stats.get(ticket)
+            case Stats() | Warmed():
+                future = self._asked.get(message.ticket)
                 if future and not future.done():
-                    future.set_result(stats)
+                    future.set_result(message)
 
     def _lose_engine(self, reason: str) -> None:
         self._info = None
@@ -285,7 +309,7 @@ class EngineClient:
         for generation in generations.values():
             self._lost.add((generation.request.request_id, None))
             generation.push(0, EngineUnavailable(reason))
-        for future in self._stats.values():
+        for future in self._asked.values():
             with contextlib.suppress(asyncio.InvalidStateError):
                 future.set_exception(EngineUnavailable(reason))
 

@@ -13,10 +13,10 @@ import logging
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from lorikeet_engine.cost import ModelCost, StepWork, step_work
-from lorikeet_engine.errors import DeviceLost, EngineError
+from lorikeet_engine.errors import AdapterRetired, DeviceLost, EngineError
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
 from lorikeet_engine.memory.kv.manager import KvManager
@@ -25,6 +25,7 @@ from lorikeet_engine.scheduling.events import Event, RequestFailure
 from lorikeet_engine.scheduling.plan import StepPlan, StepResult
 from lorikeet_engine.scheduling.request import Request
 from lorikeet_engine.scheduling.scheduler import Scheduler
+from lorikeet_engine.scheduling.waiting.warming import Warming, WarmOutcome
 
 RATE_WINDOW_S = 10.0
 STEP_KINDS = ("prefill", "decode", "mixed", "copy", "failed")
@@ -88,6 +89,19 @@ class LoopCounters:
     work: dict[str, StepWork] = field(default_factory=lambda: dict.fromkeys(STEP_KINDS, StepWork()))
 
 
+class Retirement(NamedTuple):
+    """An adapter is to go out of service; with `force` what runs on it ends at once."""
+
+    key: AdapterKey
+    force: bool
+
+
+class WarmUp(NamedTuple):
+    """An adapter is to be in service, and its image in host memory."""
+
+    key: AdapterKey
+
+
 @dataclass(slots=True)
 class Flight:
     """A step in the device's hands, and what was asked for meanwhile that would change what it computes with."""
@@ -97,7 +111,7 @@ class Flight:
     began: float
     placed_s: float
     aborted: list[str] = field(default_factory=list)
-    retired: list[AdapterKey] = field(default_factory=list)
+    orders: list[Retirement | WarmUp] = field(default_factory=list)  # of one adapter the last one counts
 
 
 class EngineLoop:
@@ -119,6 +133,7 @@ class EngineLoop:
         self.scheduler = scheduler
         self.kv = kv
         self.residency = residency
+        self.warming = Warming(residency)
         self.counters = LoopCounters()
         self._loader = loader
         self._runner = runner
@@ -128,6 +143,7 @@ class EngineLoop:
         self._timeline = timeline
         self._images: dict[AdapterKey, Any] = {}  # packed, in host memory; the residency says which to keep
         self._events: list[Event] = []  # of what happened between two steps
+        self._warmed: list[WarmOutcome] = []
         self._recent: deque[tuple[float, int]] = deque()
 
     def submit(self, requests: Sequence[Request], now: float) -> None:
@@ -141,16 +157,33 @@ class EngineLoop:
         else:
             self.scheduler.abort(request_id)
 
-    def retire(self, key: AdapterKey) -> None:
-        """Take an adapter out of service; requests that have not begun are told with the next step."""
+    def retire(self, key: AdapterKey, *, force: bool = False) -> None:
+        """Take an adapter out of service; requests that end with it are told with the next step or the one after."""
         if self._flight:
-            self._flight.retired.append(key)
+            self._flight.orders.append(Retirement(key, force))
         else:
-            self._events += self.scheduler.retire(key)
+            self._events += self._retire(Retirement(key, force))
+
+    def warm(self, key: AdapterKey, now: float) -> None:
+        """Put an adapter into service and bring its image into host memory; `take_warmed` says how it ended."""
+        if self._flight:
+            self._flight.orders.append(WarmUp(key))
+        else:
+            self.warming.start(key, now)
+
+    def take_warmed(self) -> list[WarmOutcome]:
+        """How warming adapters has ended since the last call; one outcome for all who asked for the adapter."""
+        warmed, self._warmed = self._warmed, []
+        return warmed
+
+    def _retire(self, order: Retirement) -> list[RequestFailure]:
+        self._warmed += self.warming.end(order.key, AdapterRetired("the adapter was taken out of service meanwhile"))
+        return self.scheduler.retire(order.key, force=order.force)
 
     @property
     def has_work(self) -> bool:
-        return bool(self._flight or self.scheduler.n_running or self.scheduler.n_waiting or self._events)
+        scheduler = self.scheduler
+        return bool(self._flight or scheduler.n_running or scheduler.n_waiting or self._events or self.warming)
 
     @property
     def is_computing(self) -> bool:
@@ -210,8 +243,11 @@ class EngineLoop:
             now = max(now, flight.began + flight.placed_s + result.seconds)
         for request_id in flight.aborted:
             self.scheduler.abort(request_id)
-        for key in flight.retired:
-            events += self.scheduler.retire(key)
+        for order in flight.orders:
+            if isinstance(order, Retirement):
+                events += self._retire(order)
+            else:
+                self.warming.start(order.key, now)
         gone = set(flight.aborted)
         return [event for event in events if event.request_id not in gone], now
 
@@ -241,19 +277,24 @@ class EngineLoop:
     def _collect_loads(self, now: float) -> list[RequestFailure]:
         failures: list[RequestFailure] = []
         for loaded in self._loader.poll():
-            error = loaded.error
-            if error is None:
-                self._images[loaded.key] = loaded.image
-                try:
-                    self.residency.on_loaded(loaded.key, loaded.image.n_grains, now)
-                    continue
-                except EngineError as too_large:
-                    error = too_large
-            else:
-                self.residency.on_failed(loaded.key)
-            log.warning("adapter %s could not be loaded: %s", loaded.key.digest, error.message)
-            failures += self.scheduler.fail_waiting_for(loaded.key, error)
+            error = self._take_in(loaded, now)
+            if error is not None:
+                log.warning("adapter %s could not be loaded: %s", loaded.key.digest, error.message)
+                failures += self.scheduler.fail_waiting_for(loaded.key, error)
+                self._warmed += self.warming.end(loaded.key, error)
+        self._warmed += self.warming.arrived()
         return failures
+
+    def _take_in(self, loaded: LoadedAdapter, now: float) -> EngineError | None:
+        """Note how a load has ended; the answer is what to tell who waits for it, if it failed."""
+        if loaded.error is not None:
+            return self.residency.on_failed(loaded.key, loaded.error, now)
+        self._images[loaded.key] = loaded.image
+        try:
+            self.residency.on_loaded(loaded.key, loaded.image.n_grains, now)
+        except EngineError as too_large:
+            return too_large
+        return None
 
     def _move_images(self) -> None:
         """Free the images that have to go, start the loads whose time has come."""

@@ -46,7 +46,7 @@ def measure(loop: EngineLoop, *, now: float, uptime_s: float) -> EngineStats:
         host=loop.residency.host_ledger.snapshot(),
         swap=loop.kv.swap_snapshot(),
         prefix=_prefix(loop),
-        adapters=_adapters(loop),
+        adapters=_adapters(loop, now),
         adapter_traffic=AdapterTraffic(
             loads=dict(loop.residency.loads),
             evictions=dict(loop.residency.evictions),
@@ -94,10 +94,17 @@ def _work(work: StepWork) -> WorkDone:
     )
 
 
-def _adapters(loop: EngineLoop) -> list[AdapterResidency]:
+def _adapters(loop: EngineLoop, now: float) -> list[AdapterResidency]:
+    residency = loop.residency
     return [
         AdapterResidency(
-            tenant=key.tenant, digest=key.digest, state=state, bytes=n_bytes, requests=pins, waiting=waiting
+            tenant=key.tenant,
+            digest=key.digest,
+            state=state,
+            bytes=n_bytes,
+            requests=pins,
+            waiting=waiting - (key in loop.warming),  # it waits like a request, but is none
+            heat=residency.heat_of(key, now),
         )
-        for key, state, n_bytes, pins, waiting in loop.residency.overview()
+        for key, state, n_bytes, pins, waiting in residency.overview()
     ]

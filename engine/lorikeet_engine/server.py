@@ -38,6 +38,8 @@ from lorikeet_engine.protocol import (
     Step,
     Submit,
     Token,
+    Warm,
+    Warmed,
     Welcome,
     decode_client,
     encode,
@@ -99,6 +101,7 @@ class EngineServer:
         self._socket.bind(endpoint)
         self._clients: dict[bytes, Client] = {}
         self._owners: dict[str, Client] = {}  # by sequence id
+        self._warming: dict[AdapterKey, list[tuple[bytes, int]]] = {}  # who waits for it: identity and ticket
         self._stop = threading.Event()
         self._started_s = time.monotonic()
         self.last_turn_s = self._started_s
@@ -142,6 +145,7 @@ class EngineServer:
             events = self._loop.step(time.monotonic())
             with phase("send"):
                 self._send_events(events)
+                self._send_warmed()
         if self.last_turn_s - self._published_s > PUBLISH_EVERY_S:
             self.published, self._published_s = self.stats(), self.last_turn_s
 
@@ -181,8 +185,12 @@ class EngineServer:
             case Abort(request_id, index):
                 indices = range(MAX_CHOICES) if index is None else [index]
                 self._abort(client, [sequence_id(request_id, i) for i in indices])
-            case Retire(tenant, digest):
-                self._loop.retire(AdapterKey(tenant, digest))
+            case Retire(tenant, digest, force):
+                self._loop.retire(AdapterKey(tenant, digest), force=force)
+            case Warm(ticket, tenant, digest):
+                key = AdapterKey(tenant, digest)
+                self._warming.setdefault(key, []).append((client.identity, ticket))
+                self._loop.warm(key, time.monotonic())
             case AskStats(ticket):
                 self._send(client, Stats(ticket, self.stats()))
 
@@ -224,6 +232,13 @@ class EngineServer:
                 step.admitted.append(Admitted(event.request_id, event.cached_tokens, event.queue_s))
         for identity, step in steps.items():
             self._send(self._clients[identity], step)
+
+    def _send_warmed(self) -> None:
+        for key, error in self._loop.take_warmed():
+            code, text = (error.code, error.message) if error else ("", "")
+            for identity, ticket in self._warming.pop(key, ()):
+                if client := self._clients.get(identity):
+                    self._send(client, Warmed(ticket, code, text))
 
     def _send(self, client: Client, message: EngineMessage) -> None:
         self._socket.send_multipart([client.identity, encode(message)])

@@ -43,9 +43,10 @@ def resident(
     requests: int = 0,
     waiting: int = 0,
     n_bytes: int = 64,
+    heat: float = 0.0,
 ) -> AdapterResidency:
     return AdapterResidency(
-        tenant=tenant, digest=digest, state=state, bytes=n_bytes, requests=requests, waiting=waiting
+        tenant=tenant, digest=digest, state=state, bytes=n_bytes, requests=requests, waiting=waiting, heat=heat
     )
 
 

@@ -30,10 +30,10 @@ from lorikeet_engine.scheduling.counters import SchedulerCounters, TenantLoad
 from lorikeet_engine.scheduling.events import Event, RequestFailure, TokenOutput
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.plan import BlockCopy, StepPlan, StepResult
-from lorikeet_engine.scheduling.request import FinishReason, Request, Siblings, Stage
+from lorikeet_engine.scheduling.request import FinishReason, Request, Stage
 from lorikeet_engine.scheduling.waiting.admission import AdmissionGate
 from lorikeet_engine.scheduling.waiting.fairness import FairQueue, Prices
-from lorikeet_engine.scheduling.waiting.intake import chain_of, check_request
+from lorikeet_engine.scheduling.waiting.intake import bind_choices, check_request
 from lorikeet_engine.scheduling.waiting.rates import Rates
 from lorikeet_engine.scheduling.waiting.room import WaitingRoom
 from lorikeet_engine.step_time import StepTimeModel
@@ -134,6 +134,7 @@ class Scheduler:
         Raises:
             InvalidRequest, ContextLengthExceeded: see `intake.check_request`; or an id that is in use.
             AdapterRetired: the adapter is being unloaded.
+            AdapterUnavailable: it could not be loaded a moment ago.
             Overloaded: the queue is full, or the first token would come too late; see `AdmissionGate`.
             ValueError: the requests are not choices of one prompt.
         """
@@ -144,15 +145,11 @@ class Scheduler:
             if request.request_id in self._running.by_id or request.request_id in self._room:
                 raise InvalidRequest(f"request id {request.request_id} is in use")
         first = requests[0]
-        if first.adapter and self._residency.retired(first.adapter):
-            raise AdapterRetired("the adapter's version is being taken out of service", param="model")
+        if first.adapter and (refusal := self._residency.refusal(first.adapter, now)):
+            raise refusal
         account = self._queue.account(first.tenant, first.weight)
         self._gate.check_bounds(len(requests), first.n_prompt, account)
-        siblings, chain = Siblings(), chain_of(first, self._limits, self._kv)
-        for request in requests:
-            request.account, request.siblings = account, siblings
-            request.chain = chain.branch(len(chain.keys))
-            request.n_expected = 1  # the others fork from the first
+        bind_choices(requests, account, self._limits, self._kv)
         hit = self._kv.lookup(first.chain, first.n_prompt)
         first.n_expected = first.n_prompt - len(hit.blocks) * self._kv.block_size
         started = sum(request.n_left_to_compute for request in self._running if not request.decodes)
@@ -178,18 +175,21 @@ class Scheduler:
             self._release(request)
         return [RequestFailure(request.request_id, error) for request in waiting]
 
-    def retire(self, key: AdapterKey) -> list[RequestFailure]:
-        """Take an adapter out of service: what has begun ends as it began, preempted or not; what waits ends now.
+    def retire(self, key: AdapterKey, *, force: bool = False) -> list[RequestFailure]:
+        """Take an adapter out of service: what waits ends now, and with `force` what has begun, too.
 
-        Its cached prefixes are forgotten at once, its memory when the last request on it has ended.
+        Without it, what has begun ends as it began, preempted or not. Cached prefixes of the adapter are forgotten at
+        once, its memory when the last request on it has ended.
         """
         error = AdapterRetired("the adapter's version was taken out of service", param="model")
-        new = [request for request in self._room.waiting_for(key) if not request.siblings.has_begun]
-        for request in new:
+        ending = [request for request in self._room.waiting_for(key) if force or not request.siblings.has_begun]
+        if force:
+            ending += self._adapters.running_on(key)
+        for request in ending:
             self._release(request)
         self._kv.purge(key)
         self._residency.retire(key)
-        return [RequestFailure(request.request_id, error) for request in new]
+        return [RequestFailure(request.request_id, error) for request in ending]
 
     def reap(self, now: float) -> list[RequestFailure]:
         """End the queued requests whose deadline cannot be met any more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lorikeet_engine.cost import DeviceProfile, ModelCost, kv_block_bytes
 from lorikeet_engine.loop import EngineLoop
+from lorikeet_engine.memory.adapters.eviction import ReloadCost
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
 from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.model_spec import ModelSpec
@@ -60,8 +61,7 @@ def build_world(workload: Workload) -> World:
         host_bytes=knobs.host_adapter_cache_bytes,
         max_loading=knobs.max_adapters_per_step,
         policy=knobs.adapter_eviction,
-        place_seconds_per_byte=1 / profile.host_bandwidth,
-        load_seconds_per_byte=1 / profile.disk_bandwidth,
+        reload_cost=ReloadCost(1 / profile.host_bandwidth, 1 / profile.disk_bandwidth),
         n_prefix_blocks=kv.n_prefix_blocks,
     )
     limits = limits_of(

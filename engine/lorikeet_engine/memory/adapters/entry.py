@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import exp2, log
 
 from lorikeet_engine.memory.adapters.eviction import Usage
+
+HEAT_HALF_LIFE_S = 180.0
+HEAT_PER_MINUTE = 60.0 * log(2.0) / HEAT_HALF_LIFE_S  # one request a second keeps half-life / ln 2 of them counted
 
 
 class Residency(StrEnum):
@@ -16,6 +20,24 @@ class Residency(StrEnum):
     PLACING = "placing"
     RESIDENT = "resident"
     DRAINING = "draining"  # placing or resident, and nothing new may start on it
+
+
+@dataclass(slots=True)
+class Heat:
+    """How much an adapter is asked for: a count of requests of which what is long ago counts less."""
+
+    count: float = 0.0
+    counted_s: float = 0.0
+
+    def add(self, now: float) -> None:
+        """One more request started."""
+        self.count, self.counted_s = self._decayed(now) + 1.0, max(now, self.counted_s)
+
+    def per_minute(self, now: float) -> float:
+        return self._decayed(now) * HEAT_PER_MINUTE
+
+    def _decayed(self, now: float) -> float:
+        return self.count * exp2(-max(now - self.counted_s, 0.0) / HEAT_HALF_LIFE_S)
 
 
 @dataclass(slots=True)
@@ -30,6 +52,7 @@ class AdapterEntry:
     draining: bool = False
     retired: bool = False
     usage: Usage = field(default_factory=Usage)
+    heat: Heat = field(default_factory=Heat)
 
     @property
     def in_arena(self) -> bool:

@@ -29,8 +29,8 @@ PREFIX_WEIGHT = 1 / 16  # cached prefixes are worth nothing while their adapter 
 class ReloadCost:
     """What it takes to bring an adapter back: a copy from host memory, and before it perhaps a read from disk."""
 
-    place_seconds_per_byte: float
-    load_seconds_per_byte: float
+    place_seconds_per_byte: float = 1 / 20e9
+    load_seconds_per_byte: float = 1 / 500e6  # read, verify and pack
     load_latency_s: float = LOAD_LATENCY_S
 
     def seconds(self, n_bytes: int, *, from_host: bool) -> float:
@@ -49,6 +49,14 @@ class Usage:
 
     def decayed(self, now: float) -> float:
         return self.hits * exp2(-max(now - self.hit_at, 0.0) / HALF_LIFE_S)
+
+
+class Demand(NamedTuple):
+    """What speaks for keeping an adapter besides its use so far."""
+
+    waiting: int
+    n_prefix_blocks: int
+    from_host: bool  # its image is still in host memory
 
 
 class _Candidate(NamedTuple):
@@ -92,21 +100,11 @@ class EvictionOrder:
         usage.hit_at = now
         self.touch(usage)
 
-    def score(
-        self,
-        usage: Usage,
-        *,
-        waiting: int,
-        n_prefix_blocks: int,
-        n_grains: int,
-        n_bytes: int,
-        from_host: bool,
-        now: float,
-    ) -> float:
+    def score(self, usage: Usage, demand: Demand, *, n_grains: int, n_bytes: int, now: float) -> float:
         if self._policy == "lru":
             return float(usage.serial)
-        frequency = usage.decayed(now) + WAITING_WEIGHT * waiting + PREFIX_WEIGHT * n_prefix_blocks
-        return usage.clock + frequency * self._cost.seconds(n_bytes, from_host=from_host) / n_grains
+        frequency = usage.decayed(now) + WAITING_WEIGHT * demand.waiting + PREFIX_WEIGHT * demand.n_prefix_blocks
+        return usage.clock + frequency * self._cost.seconds(n_bytes, from_host=demand.from_host) / n_grains
 
     def offer(self, key: AdapterKey, n_grains: int, score: float) -> None:
         """The adapter may leave from now on; or it may already, and its score has changed."""

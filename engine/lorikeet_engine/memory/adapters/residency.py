@@ -19,18 +19,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from lorikeet_engine.errors import AdapterUnavailable
+from lorikeet_engine.errors import AdapterRetired, AdapterUnavailable, EngineError
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
+from lorikeet_engine.memory.adapters.audit import audit_adapters
+from lorikeet_engine.memory.adapters.circuits import AdapterCircuits
 from lorikeet_engine.memory.adapters.entry import AdapterEntry, Residency
-from lorikeet_engine.memory.adapters.eviction import EvictionOrder, EvictionPolicy, ReloadCost
+from lorikeet_engine.memory.adapters.eviction import Demand, EvictionOrder, EvictionPolicy, ReloadCost
 from lorikeet_engine.memory.adapters.host_cache import AdapterHostCache
 from lorikeet_engine.memory.adapters.room import AdapterRoom, Hold, Placement
-from lorikeet_engine.memory.ledger import LedgerImbalance, MemoryState
 
 __all__ = ["AdapterResidency", "Placement", "Residency"]
-PLACE_SECONDS_PER_BYTE = 1 / 20e9
-LOAD_SECONDS_PER_BYTE = 1 / 500e6  # read, verify and pack
 
 
 class AdapterResidency:
@@ -47,23 +46,28 @@ class AdapterResidency:
         host_bytes: int,
         max_loading: int,
         policy: EvictionPolicy = "gdsf",
-        place_seconds_per_byte: float = PLACE_SECONDS_PER_BYTE,
-        load_seconds_per_byte: float = LOAD_SECONDS_PER_BYTE,
+        reload_cost: ReloadCost | None = None,
         n_prefix_blocks: Callable[[AdapterKey], int] = lambda _: 0,
     ) -> None:
-        cost = ReloadCost(place_seconds_per_byte, load_seconds_per_byte)
         self.grain_bytes = grain_bytes
         self.loads = Counter(disk=0, host=0)  # images read from disk, and placements that needed no such read
         self.evictions = Counter(room=0, barrier=0, retired=0)
         self._n_prefix_blocks = n_prefix_blocks
-        self._order = EvictionOrder(policy, cost)
+        self._order = EvictionOrder(policy, reload_cost or ReloadCost())
         self._room = AdapterRoom(n_grains=n_grains, grain_bytes=grain_bytes, order=self._order)
         self._host = AdapterHostCache(capacity=host_bytes, max_loading=max_loading)
         self.ledger, self.host_ledger = self._room.ledger, self._host.ledger
+        self._circuits = AdapterCircuits()
         self._entries: dict[AdapterKey, AdapterEntry] = {}
         self._evicted: dict[AdapterKey, None] = {}
         self._draining: set[AdapterKey] = set()
         self._now = 0.0
+
+    def refusal(self, key: AdapterKey, now: float) -> EngineError | None:
+        """Why no new request may begin with the adapter; None when it may."""
+        if self.retired(key):
+            return AdapterRetired("the adapter's version is being taken out of service", param="model")
+        return self._circuits.refusal(key, now)
 
     def want(self, key: AdapterKey, now: float) -> None:
         """One more request waits for the adapter: once a request. Its load starts when there is room for it.
@@ -132,18 +136,22 @@ class AdapterResidency:
         self._settle(key, entry)
         self._start_loads()
         if too_large:
-            raise AdapterUnavailable(
+            error = AdapterUnavailable(
                 f"the adapter takes {n_bytes} bytes, the arena holds {self.ledger.capacity} "
-                f"and the host cache {self.host_ledger.capacity}"
+                f"and the host cache {self.host_ledger.capacity}",
+                param="model",
             )
+            raise self._circuits.fail(key, error, now)
+        self._circuits.close(key)
 
-    def on_failed(self, key: AdapterKey) -> None:
-        """The load failed; whoever waits must be told, the next `want` tries again."""
+    def on_failed(self, key: AdapterKey, error: EngineError, now: float) -> EngineError:
+        """The load failed, the next `want` tries again; whoever waits must be told what this returns."""
         entry = self._entries[key]
         entry.state = None
         self._host.fail(key)
         self._settle(key, entry)
         self._start_loads()
+        return self._circuits.fail(key, error, now)
 
     def take_dropped(self) -> list[AdapterKey]:
         """The adapters whose image must be freed now; each is told once."""
@@ -182,14 +190,19 @@ class AdapterResidency:
             self._let_go(key, entry)
         self._start_loads()
 
-    def pin(self, key: AdapterKey, now: float) -> None:
-        """One more running request uses the adapter, which has its place in the arena and is not draining."""
+    def pin(self, key: AdapterKey, now: float, *, is_first: bool = True) -> None:
+        """One more running request uses the adapter, which has its place in the arena and is not draining.
+
+        `is_first` is false for a request that ran before: it adds nothing to the adapter's heat.
+        """
         self._now = now
         entry = self._entries[key]
         if not entry.in_arena or entry.draining:
             raise ValueError(f"adapter {key.digest} is {self.state(key)}, nothing can start on it")
         self._order.hit(entry.usage, now)
         entry.pins += 1
+        if is_first:
+            entry.heat.add(now)
         if entry.pins == 1 and entry.state is Residency.RESIDENT:
             self._room.use(key)
 
@@ -243,6 +256,12 @@ class AdapterResidency:
             self._start_loads()
         return key not in self._entries
 
+    def restore(self, key: AdapterKey) -> None:
+        """Put an adapter into service again; one that is not on its way out is left as it is."""
+        entry = self._entries.get(key)
+        if entry:
+            entry.retired = False
+
     def retired(self, key: AdapterKey) -> bool:
         """Whether the adapter is on its way out; false again once it is gone."""
         entry = self._entries.get(key)
@@ -284,25 +303,14 @@ class AdapterResidency:
         """(adapter, state in a word, bytes, running requests, waiting requests) of every known adapter."""
         return [(key, e.word, self.n_bytes_of(key), e.pins, e.waiting) for key, e in self._entries.items()]
 
-    def audit(self) -> None:
-        """Raise `LedgerImbalance` unless both ledgers equal a recount and every adapter is where its state says."""
-        for ledger, recount in ((self.ledger, self.recount()), (self.host_ledger, self._host.recount())):
-            ledger.audit()
-            if {state: ledger[state] for state in MemoryState} != recount:
-                raise LedgerImbalance(f"{ledger.name}: a recount says {recount}")
-        for key, entry in self._entries.items():
-            is_right = entry.is_consistent(
-                in_room=key in self._room,
-                in_order=key in self._order,
-                in_host=key in self._host,
-                is_wished=self._host.is_wished(key),
-            )
-            if not is_right:
-                raise LedgerImbalance(f"adapter {key.digest} is not where its state says: {entry}")
+    def heat_of(self, key: AdapterKey, now: float) -> float:
+        """Requests a minute that started on the adapter of late."""
+        entry = self._entries.get(key)
+        return entry.heat.per_minute(now) if entry else 0.0
 
-    def recount(self) -> dict[MemoryState, int]:
-        """Bytes of the arena by state, counted from what lies there."""
-        return self._room.recount()
+    def audit(self) -> None:
+        """See `audit_adapters`."""
+        audit_adapters(self._entries, self._room, self._host)
 
     def _start_loads(self) -> None:
         while started := self._host.start_next(self._now):
@@ -371,16 +379,8 @@ class AdapterResidency:
             self._offer(key, entry)
 
     def _offer(self, key: AdapterKey, entry: AdapterEntry) -> None:
-        score = self._order.score(
-            entry.usage,
-            waiting=entry.waiting,
-            n_prefix_blocks=self._n_prefix_blocks(key),
-            n_grains=entry.n_grains,
-            n_bytes=entry.n_grains * self.grain_bytes,
-            from_host=key in self._host,
-            now=self._now,
-        )
-        self._room.idle(key, score)
+        demand = Demand(entry.waiting, self._n_prefix_blocks(key), from_host=key in self._host)
+        self._room.idle(key, entry.usage, demand, self._now)
 
     def _settle(self, key: AdapterKey, entry: AdapterEntry) -> None:
         """Forget the adapter if nobody needs it and it is in neither tier, or must leave both."""

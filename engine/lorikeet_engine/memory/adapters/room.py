@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 from lorikeet_engine.memory.adapters.arena import AdapterArena, Move
-from lorikeet_engine.memory.adapters.eviction import EvictionOrder
+from lorikeet_engine.memory.adapters.eviction import Demand, EvictionOrder, Usage
 from lorikeet_engine.memory.ledger import MemoryState, Owner, PoolLedger
 
 
@@ -88,9 +88,11 @@ class AdapterRoom:
         self.order.withdraw(key)
         self._set(key, MemoryState.USED)
 
-    def idle(self, key: AdapterKey, score: float) -> None:
+    def idle(self, key: AdapterKey, usage: Usage, demand: Demand, now: float) -> None:
         """It may leave; also when only its score has changed. `fill_hold` must follow."""
-        self.order.offer(key, self._tenancies[key].n_grains, score)
+        tenancy = self._tenancies[key]
+        score = self.order.score(usage, demand, n_grains=tenancy.n_grains, n_bytes=tenancy.n_bytes, now=now)
+        self.order.offer(key, tenancy.n_grains, score)
         self._set(key, MemoryState.CACHED)
 
     def leave(self, key: AdapterKey) -> None:

@@ -61,9 +61,12 @@ class AdapterGate:
             placement = self._residency.place(key, now)
             if placement is None:
                 return AdapterWait.ROOM
-        self._residency.pin(key, now)
+        self._residency.pin(key, now, is_first=not request.was_admitted)
         self._running.setdefault(key, {})[request.request_id] = request
         return placement
+
+    def running_on(self, key: AdapterKey) -> list[Request]:
+        return list(self._running.get(key, {}).values())
 
     def leave(self, request: Request) -> None:
         """A running request ended or was preempted."""

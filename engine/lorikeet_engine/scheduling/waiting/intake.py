@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lorikeet_engine.errors import ContextLengthExceeded, InvalidRequest
 from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.memory.kv.prefix_index import PrefixChain, prefix_root
 from lorikeet_engine.scheduling.limits import SchedulerLimits
-from lorikeet_engine.scheduling.request import Request
+from lorikeet_engine.scheduling.request import Request, Siblings
+from lorikeet_engine.scheduling.waiting.fairness import TenantAccount
 
 
 def check_request(request: Request, limits: SchedulerLimits, kv: KvManager) -> None:
@@ -52,3 +55,12 @@ def chain_of(request: Request, limits: SchedulerLimits, kv: KvManager) -> Prefix
     chain = PrefixChain(root, kv.block_size)
     chain.extend(request.tokens, request.n_prompt)
     return chain
+
+
+def bind_choices(requests: Sequence[Request], account: TenantAccount, limits: SchedulerLimits, kv: KvManager) -> None:
+    """Make the requests of one submit siblings: the first computes the prompt, the others fork from it."""
+    siblings, chain = Siblings(), chain_of(requests[0], limits, kv)
+    for request in requests:
+        request.account, request.siblings = account, siblings
+        request.chain = chain.branch(len(chain.keys))
+        request.n_expected = 1

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.memory.adapters.eviction import HALF_LIFE_S, EvictionOrder, EvictionPolicy, ReloadCost, Usage
+from lorikeet_engine.memory.adapters.eviction import (
+    HALF_LIFE_S,
+    Demand,
+    EvictionOrder,
+    EvictionPolicy,
+    ReloadCost,
+    Usage,
+)
 
 KEYS = [AdapterKey("tenant", f"digest{i}") for i in range(8)]
 COST = ReloadCost(place_seconds_per_byte=1e-6, load_seconds_per_byte=1e-5, load_latency_s=0.01)
@@ -28,15 +35,8 @@ def score(
     from_host: bool = True,
     now: float = 0.0,
 ) -> float:
-    return order.score(
-        usage,
-        waiting=waiting,
-        n_prefix_blocks=n_prefix_blocks,
-        n_grains=n_grains,
-        n_bytes=n_grains * 100,
-        from_host=from_host,
-        now=now,
-    )
+    demand = Demand(waiting, n_prefix_blocks, from_host)
+    return order.score(usage, demand, n_grains=n_grains, n_bytes=n_grains * 100, now=now)
 
 
 class OrderMachine(RuleBasedStateMachine):

@@ -102,7 +102,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.loading.remove(key)
         self.wanted_s[key] = self.now
         if not works:
-            self.residency.on_failed(key)
+            self.residency.on_failed(key, AdapterUnavailable("scripted"), self.now)
             self.failed.add(key)
             return
         self.images.add(key)
@@ -382,7 +382,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         while self.loading:
             key = self.loading.pop()
             if key == TOO_LARGE:
-                self.residency.on_failed(key)
+                self.residency.on_failed(key, AdapterUnavailable("scripted"), self.now)
             else:
                 self.residency.on_loaded(key, SIZES[key], self.now)
             self.loading |= set(self.residency.take_loads())

@@ -137,7 +137,7 @@ def test_a_failed_load_is_tried_again_by_the_next_request_only() -> None:
     residency = new_residency()
     residency.want(KEYS[0], 0.0)
     residency.take_loads()
-    residency.on_failed(KEYS[0])
+    residency.on_failed(KEYS[0], AdapterUnavailable("scripted"), 0.0)
     assert residency.take_loads() == []
     residency.want(KEYS[0], 1.0)
     assert residency.take_loads() == [KEYS[0]]
