@@ -11,10 +11,10 @@ from typing import Protocol
 
 import torch
 
-from lorikeet_adapters.errors import AdapterError
+from lorikeet_adapters.errors import AdapterError, AdapterImageDamaged
 from lorikeet_adapters.image import AdapterImage, BaseLinears, pack_image
 from lorikeet_adapters.modules import ModuleTable
-from lorikeet_engine.errors import AdapterUnavailable
+from lorikeet_engine.errors import AdapterDamaged, AdapterUnavailable
 from lorikeet_engine.identity import AdapterKey
 
 N_THREADS = 2
@@ -89,5 +89,5 @@ class AdapterLoader:
         # foresee is named by its class only: its text may hold a path.
         foreseen = isinstance(error, AdapterError | AdapterUnavailable)
         reason = str(error) if foreseen else type(error).__name__
-        unavailable = AdapterUnavailable(f"adapter {key.digest[:12]} cannot be loaded: {reason}", param="model")
-        return LoadedAdapter(key, None, unavailable)
+        refusal = AdapterDamaged if isinstance(error, AdapterImageDamaged) else AdapterUnavailable
+        return LoadedAdapter(key, None, refusal(f"adapter {key.digest[:12]} cannot be loaded: {reason}", param="model"))

@@ -107,6 +107,7 @@ def test_a_damaged_file_fails_its_load_only(
     loaded = wait_for(loader)
     assert loaded.error is not None
     assert "damaged" in loaded.error.message
+    assert loaded.error.code == "integrity_error"
 
 
 def test_a_rank_beyond_the_configured_one_is_named(loader: AdapterLoader, source: HeldSource, tmp_path: Path) -> None:
