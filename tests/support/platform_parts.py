@@ -18,6 +18,7 @@ from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_engine.client import EngineStats
 from lorikeet_platform.accounts.admin_token import load_admin_token
 from lorikeet_platform.api_keys.service import create_key
+from lorikeet_platform.auth.actor import SYSTEM
 from lorikeet_platform.auth.api_keys import Authenticator
 from lorikeet_platform.auth.pepper import load_pepper
 from lorikeet_platform.clock import now_us
@@ -25,7 +26,8 @@ from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Adapter, AdapterVersion
 from lorikeet_platform.ids import new_id
-from lorikeet_platform.registry.aliases import point_live_at
+from lorikeet_platform.registry.aliases import Change, point_wholly_at
+from lorikeet_platform.registry.names import DEFAULT_ALIAS
 from lorikeet_platform.settings import LimitSettings, Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.tenants.service import create_tenant
@@ -135,7 +137,7 @@ def a_version(
     work.add(version)
     work.flush()
     if state == "ready" and live:
-        point_live_at(work, version, now=now)
+        point_wholly_at(work, version, DEFAULT_ALIAS, Change(actor=SYSTEM, now=now))
     return version
 
 

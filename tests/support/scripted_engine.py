@@ -68,6 +68,9 @@ class ScriptedEngine(EngineClient):
     generations: list[ScriptedGeneration] = field(default_factory=list)
     is_up: bool = True
     cached_tokens: int = 0
+    warmed: list[tuple[str, str]] = field(default_factory=list)  # tenant, digest
+    retired: list[tuple[str, str, bool]] = field(default_factory=list)  # tenant, digest, by force
+    unloadable: dict[str, EngineError] = field(default_factory=dict)  # by digest
 
     @property
     def ready(self) -> bool:
@@ -98,3 +101,13 @@ class ScriptedEngine(EngineClient):
         generation = ScriptedGeneration(request, script, self.cached_tokens)
         self.generations.append(generation)
         return generation
+
+    async def warm_adapter(self, tenant: str, digest: str, timeout_s: float) -> None:
+        self.info  # noqa: B018 (raises when the engine is down)
+        if error := self.unloadable.get(digest):
+            raise error
+        self.warmed.append((tenant, digest))
+
+    async def retire_adapter(self, tenant: str, digest: str, *, force: bool = False) -> None:
+        self.info  # noqa: B018
+        self.retired.append((tenant, digest, force))

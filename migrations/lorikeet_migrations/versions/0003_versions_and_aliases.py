@@ -1,7 +1,6 @@
 """Versions get a certificate and an end, aliases several targets and a history, uploads any file of an adapter.
 
-SQLite cannot change a constraint in place, so those tables are made anew there; the checks that stay have to be named,
-since a table is read back without them.
+SQLite cannot change a constraint in place, so Alembic makes those tables anew there and copies the rows.
 """
 
 from __future__ import annotations
@@ -10,29 +9,13 @@ from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.sql.schema import SchemaItem
 
 revision = "0003"
 down_revision = "0002"
 
 OLD_STATES = "state IN ('validating', 'ready', 'rejected', 'failed_internal')"
 NEW_STATES = "state IN ('validating', 'ready', 'rejected', 'failed_internal', 'retired', 'quarantined', 'purged')"
-VERSION_CHECKS = {
-    "ready_has_content": "state <> 'ready' OR (digest IS NOT NULL AND ready_at IS NOT NULL)",
-    "rejected_has_code": "state <> 'rejected' OR reject_code IS NOT NULL",
-    "number": "number >= 1",
-}
-UPLOAD_CHECKS = {
-    "state": "state IN ('open', 'sealed', 'consumed', 'terminated')",
-    "sealed_is_complete": "state NOT IN ('sealed', 'consumed') OR received = length",
-    "received": "received >= 0 AND received <= length",
-}
-JOB_CHECKS = {
-    "lease": "state <> 'leased' OR (lease_token IS NOT NULL AND lease_expires_at IS NOT NULL)",
-    "state": "state IN ('queued', 'leased', 'done', 'failed')",
-}
 OLD_FILES = "filename IN ('adapter_config.json', 'adapter_model.safetensors')"
-ADAPTER_CHECKS = {"next_version": "next_version >= 1"}
 NEW_ADAPTER_CHECKS = {
     "status": "status IN ('active', 'deleted')",
     "deleted_at": "status <> 'deleted' OR deleted_at IS NOT NULL",
@@ -43,7 +26,6 @@ NEW_ALIAS_CHECKS = {"sticky": "sticky IN ('none', 'user')", "revision": "revisio
 def upgrade() -> None:
     _rebuild(
         "adapters",
-        kept=ADAPTER_CHECKS,
         added=NEW_ADAPTER_CHECKS,
         columns=[
             sa.Column("status", sa.String(length=16), nullable=False, server_default=sa.text("'active'")),
@@ -62,7 +44,6 @@ def upgrade() -> None:
     )
     _rebuild(
         "adapter_versions",
-        kept=VERSION_CHECKS,
         dropped=["state"],
         added={"state": NEW_STATES},
         columns=[
@@ -70,13 +51,15 @@ def upgrade() -> None:
             sa.Column("retired_at", sa.BigInteger(), nullable=True),
             sa.Column("retire_reason", sa.String(length=500), nullable=True),
             sa.Column("purge_after", sa.BigInteger(), nullable=True),
+            sa.Column("alias_when_ready", sa.String(length=64), nullable=True),
         ],
     )
-    _rebuild("uploads", kept=UPLOAD_CHECKS, dropped=["filename"])
+    op.execute(sa.text("UPDATE adapter_versions SET alias_when_ready = 'live' WHERE live_when_ready"))
+    op.drop_column("adapter_versions", "live_when_ready")
+    _rebuild("uploads", dropped=["filename"])
     _rebuild("version_files", dropped=["filename"])
     _rebuild(
         "jobs",
-        kept=JOB_CHECKS,
         dropped=["kind", "validate_has_version"],
         added={"kind": "kind IN ('validate', 'retire', 'purge')", "has_version": "version_id IS NOT NULL"},
     )
@@ -94,7 +77,6 @@ def downgrade() -> None:
     op.execute("DELETE FROM jobs WHERE kind <> 'validate'")
     _rebuild(
         "jobs",
-        kept=JOB_CHECKS,
         dropped=["kind", "has_version"],
         added={"kind": "kind IN ('validate')", "validate_has_version": "kind <> 'validate' OR version_id IS NOT NULL"},
     )
@@ -103,22 +85,28 @@ def downgrade() -> None:
     _rebuild("version_files", added={"filename": OLD_FILES})
     op.execute(f"DELETE FROM upload_slices WHERE upload_id IN (SELECT id FROM uploads WHERE NOT ({OLD_FILES}))")
     op.execute(f"DELETE FROM uploads WHERE NOT ({OLD_FILES})")
-    _rebuild("uploads", kept=UPLOAD_CHECKS, added={"filename": OLD_FILES})
+    _rebuild("uploads", added={"filename": OLD_FILES})
     op.execute(
         "UPDATE adapter_versions SET state = 'failed_internal' WHERE state IN ('retired', 'quarantined', 'purged')"
     )
     _rebuild(
         "adapter_versions",
-        kept=VERSION_CHECKS,
         dropped=["state"],
         added={"state": OLD_STATES},
+        columns=[sa.Column("live_when_ready", sa.Boolean(), nullable=False, server_default=sa.false())],
         dropped_columns=["certificate", "retired_at", "retire_reason", "purge_after"],
     )
+    op.execute(
+        sa.text(
+            "UPDATE adapter_versions SET live_when_ready = (alias_when_ready = 'live')"
+            " WHERE alias_when_ready IS NOT NULL"
+        )
+    )
+    op.drop_column("adapter_versions", "alias_when_ready")
     op.drop_index("uq_adapters_active_name", "adapters")
     op.execute("UPDATE adapters SET name = id WHERE status = 'deleted'")
     _rebuild(
         "adapters",
-        kept=ADAPTER_CHECKS,
         dropped=list(NEW_ADAPTER_CHECKS),
         dropped_columns=["status", "deleted_at"],
         added_unique=("uq_adapters_tenant_id_name", ["tenant_id", "name"]),
@@ -175,8 +163,9 @@ def _gather_aliases() -> None:
         dropped_columns=["sticky", "guard", "updated_by"],
     )
     op.execute(
-        "UPDATE aliases SET version_id = (SELECT version_id FROM alias_targets AS t WHERE t.tenant_id = aliases.tenant_id"
-        " AND t.adapter_id = aliases.adapter_id AND t.alias = aliases.alias ORDER BY weight DESC, version_id LIMIT 1)"
+        "UPDATE aliases SET version_id = (SELECT version_id FROM alias_targets AS t"
+        " WHERE t.tenant_id = aliases.tenant_id AND t.adapter_id = aliases.adapter_id AND t.alias = aliases.alias"
+        " ORDER BY weight DESC, version_id LIMIT 1)"
     )
     op.drop_table("alias_targets")
     op.execute("DELETE FROM aliases WHERE version_id IS NULL")
@@ -243,7 +232,6 @@ def _record_what_aliases_point_at() -> None:
 def _rebuild(
     table: str,
     *,
-    kept: Mapping[str, str] | None = None,
     dropped: Sequence[str] = (),
     added: Mapping[str, str] | None = None,
     columns: Sequence[sa.Column[object]] = (),
@@ -252,40 +240,19 @@ def _rebuild(
     added_unique: tuple[str, list[str]] | None = None,
     dropped_reference: str | None = None,
 ) -> None:
-    """Change a table's checks and columns: in place on Postgres, by a new table and a copy on SQLite."""
-    added = added or {}
-    if _is_postgres():
+    """Change a table's checks, named without the table's prefix, and its columns."""
+    with op.batch_alter_table(table) as batch:
         for name in dropped:
-            op.drop_constraint(f"ck_{table}_{name}", table, type_="check")
+            batch.drop_constraint(op.f(f"ck_{table}_{name}"), type_="check")
         if dropped_reference:
-            op.drop_constraint(dropped_reference, table, type_="foreignkey")
+            batch.drop_constraint(op.f(dropped_reference), type_="foreignkey")
         if dropped_unique:
-            op.drop_constraint(dropped_unique, table, type_="unique")
-        for column in columns:
-            op.add_column(table, column)
-        for name in dropped_columns:
-            op.drop_column(table, name)
-        for name, condition in added.items():
-            op.create_check_constraint(op.f(f"ck_{table}_{name}"), table, condition)
-        if added_unique:
-            op.create_unique_constraint(op.f(added_unique[0]), table, added_unique[1])
-        return
-    checks: list[SchemaItem] = [
-        sa.CheckConstraint(condition, name=op.f(f"ck_{table}_{name}"))
-        for name, condition in ({**(kept or {}), **added}).items()
-    ]
-    with op.batch_alter_table(table, recreate="always", table_args=checks) as batch:
-        if dropped_reference:
-            batch.drop_constraint(dropped_reference, type_="foreignkey")
-        if dropped_unique:
-            batch.drop_constraint(dropped_unique, type_="unique")
+            batch.drop_constraint(op.f(dropped_unique), type_="unique")
         for column in columns:
             batch.add_column(column)
         for name in dropped_columns:
             batch.drop_column(name)
+        for name, condition in (added or {}).items():
+            batch.create_check_constraint(op.f(f"ck_{table}_{name}"), sa.text(condition))
         if added_unique:
             batch.create_unique_constraint(op.f(added_unique[0]), added_unique[1])
-
-
-def _is_postgres() -> bool:
-    return op.get_bind().dialect.name == "postgresql"

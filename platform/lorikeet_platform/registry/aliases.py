@@ -133,11 +133,12 @@ def point(work: Session, key: AliasKey, pointing: Pointing, change: Change) -> A
     lock_adapter(work, key.tenant_id, key.adapter_id)
     check_expected(work, key, change.expected)
     check_ready(work, key, pointing.targets)
+    revision = _next_revision(work, key)
     alias = work.get(Alias, (key.tenant_id, key.adapter_id, key.alias))
     if alias is None:
         alias = Alias(tenant_id=key.tenant_id, adapter_id=key.adapter_id, alias=key.alias)
         work.add(alias)
-    alias.revision, alias.sticky = _next_revision(work, key), pointing.sticky
+    alias.revision, alias.sticky = revision, pointing.sticky
     alias.guard = None if pointing.guard is None else dict(pointing.guard)
     alias.updated_by, alias.updated_at = change.actor, change.now
     work.flush()
@@ -145,7 +146,7 @@ def point(work: Session, key: AliasKey, pointing: Pointing, change: Change) -> A
     place = {"tenant_id": key.tenant_id, "adapter_id": key.adapter_id, "alias": key.alias}
     shares = [place | {"version_id": target.version_id, "weight": target.weight} for target in pointing.targets]
     work.execute(insert(AliasTarget), shares)
-    _record(work, key, alias.revision, pointing, change)
+    _record(work, key, revision, pointing, change)
     return alias
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from lorikeet_platform.api_keys.service import create_key
 from lorikeet_platform.auth.pepper import Pepper
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import Alias, ApiKey, Tenant, UsageRecord
+from lorikeet_platform.db.tables import AliasTarget, ApiKey, Tenant, UsageRecord
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.jobs import queue
@@ -90,7 +90,7 @@ def test_an_alias_cannot_point_at_another_adapters_version(database: Database) -
         pirate = platform_parts.a_version(work, harbour, name="pirate")
         haiku = platform_parts.a_version(work, harbour, name="haiku")
     with pytest.raises(IntegrityError), database.unit_of_work() as work:
-        work.execute(update(Alias).where(Alias.version_id == pirate.id).values(version_id=haiku.id))
+        work.execute(update(AliasTarget).where(AliasTarget.version_id == pirate.id).values(version_id=haiku.id))
 
 
 def test_two_tenants_may_choose_the_same_names(database: Database) -> None:
@@ -108,6 +108,12 @@ def test_two_tenants_may_choose_the_same_names(database: Database) -> None:
         "UPDATE adapter_versions SET state = 'served'",
         "UPDATE adapter_versions SET digest = NULL",
         "UPDATE adapter_versions SET number = 0",
+        "UPDATE adapters SET status = 'gone'",
+        "UPDATE adapters SET status = 'deleted'",
+        "UPDATE aliases SET revision = 0",
+        "UPDATE aliases SET sticky = 'always'",
+        "UPDATE alias_targets SET weight = 0",
+        "UPDATE alias_targets SET weight = 101",
         "UPDATE jobs SET state = 'leased'",
         "UPDATE usage_records SET outcome = 'ok'",
         "UPDATE usage_records SET prompt_tokens = -1",

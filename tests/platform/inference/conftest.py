@@ -19,15 +19,17 @@ from starlette.types import ASGIApp
 
 from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_platform.api_keys.service import create_key
+from lorikeet_platform.auth.actor import SYSTEM
 from lorikeet_platform.auth.api_keys import Authenticator
 from lorikeet_platform.auth.pepper import load_pepper
 from lorikeet_platform.clock import now_us
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias, Table, UsageRecord
+from lorikeet_platform.db.tables import Adapter, AdapterVersion, Table, UsageRecord
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.inference.routes import install
 from lorikeet_platform.inference.service import InferenceService
+from lorikeet_platform.registry.aliases import Change, point_wholly_at
 from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.tenants.service import create_tenant
@@ -133,6 +135,4 @@ def add_ready_adapter(work: Session, *, tenant_id: str, name: str, key_id: str) 
     work.flush()
     work.add(version)
     work.flush()
-    work.add(
-        Alias(tenant_id=tenant_id, adapter_id=adapter.id, alias="live", version_id=version.id, updated_at=now_us())
-    )
+    point_wholly_at(work, version, "live", Change(actor=SYSTEM, now=now_us()))
