@@ -14,7 +14,6 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -22,15 +21,28 @@ from typing import BinaryIO, Final
 
 from lorikeet_adapters.errors import AdapterImageDamaged, AdapterRejected
 from lorikeet_adapters.finite import CHUNK_BYTES, read_fully
-from lorikeet_adapters.header import WEIGHT_WIDTHS, Header, TensorEntry, read_header
+from lorikeet_adapters.header import (
+    MAX_FILE_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_TENSORS,
+    WEIGHT_WIDTHS,
+    Bounds,
+    Header,
+    TensorEntry,
+    read_header,
+)
 from lorikeet_adapters.manifest import BIAS, DORA
 from lorikeet_adapters.modules import MODULES
 from lorikeet_adapters.validate import Delta, ValidatedAdapter
+from lorikeet_adapters.weights import open_files
 
 FORMAT: Final = "lorikeet-adapter-1"
 SCALES: Final = "scales"
 
-_WIDTHS: Final = {**WEIGHT_WIDTHS, "F64": 8}
+# As many tensors and bytes as an adapter may have, and the scales beside them.
+_BOUNDS: Final = Bounds(
+    {**WEIGHT_WIDTHS, "F64": 8}, max_bytes=MAX_FILE_BYTES + 2 * MAX_HEADER_BYTES, max_tensors=MAX_TENSORS + 1
+)
 _KINDS: Final = {"bias": BIAS, "magnitude": DORA}
 _VECTOR_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 _NAME: Final = re.compile(r"layers\.([0-9]+)\.(.+)\.(lora_A|lora_B|bias|magnitude)")
@@ -50,8 +62,7 @@ def write_normalised(adapter: ValidatedAdapter, weights: Sequence[Path], out: Bi
     `weights` are the files that were validated, in the same order.
     """
     digest = hashlib.sha256()
-    with ExitStack() as stack:
-        sources = [stack.enter_context(path.open("rb")) for path in weights]
+    with open_files(weights) as sources:
         for piece in _pieces(adapter, sources):
             digest.update(piece)
             out.write(piece)
@@ -63,7 +74,7 @@ def read_normalised_file(data: bytes, digest: str) -> NormalisedAdapter:
     if hashlib.sha256(data).hexdigest() != digest:
         raise AdapterImageDamaged(digest, "its content has another digest")
     try:
-        header = read_header(BytesIO(data), len(data), widths=_WIDTHS)
+        header = read_header(BytesIO(data), len(data), bounds=_BOUNDS)
     except AdapterRejected as error:
         raise AdapterImageDamaged(digest, error.message) from None
     if header.metadata.get("format") != FORMAT:

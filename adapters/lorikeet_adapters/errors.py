@@ -47,6 +47,7 @@ RejectCode = Literal[
     "trailing_data",
     "unsupported_format",
     "validator_crashed",
+    "vector_mismatch",
     "weight_out_of_range",
 ]
 

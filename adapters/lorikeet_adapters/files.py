@@ -1,4 +1,4 @@
-"""Which files an adapter consists of, by name: the configuration, and the weights in one file or in shards with an index.
+"""Which files an adapter consists of, by name: the configuration, and the weights in one file or in indexed shards.
 
 adapter_config.json
 adapter_model.safetensors                       one file, or
@@ -52,10 +52,14 @@ def weight_files(names: Collection[str]) -> tuple[str, ...]:
     return tuple(shards)
 
 
+def shard_names(count: int) -> tuple[str, ...]:
+    """The names of `count` shards, in order."""
+    return tuple(f"adapter_model-{number:05}-of-{count:05}.safetensors" for number in range(1, count + 1))
+
+
 def _check_complete(shards: list[str]) -> None:
     count = int(shards[0][-17:-12]) if shards else 0
-    wanted = [f"adapter_model-{number:05}-of-{count:05}.safetensors" for number in range(1, count + 1)]
-    if not 1 <= count <= MAX_SHARDS or shards != wanted:
+    if not 1 <= count <= MAX_SHARDS or shards != list(shard_names(count)):
         allowed = f"all shards of 1 to {MAX_SHARDS}, numbered from 1"
         raise _rejected(INDEX_FILE, f"the shards {listed(shards)}", allowed)
 

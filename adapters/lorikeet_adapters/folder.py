@@ -1,7 +1,8 @@
 """A PEFT output directory on the user's machine, before anything is sent.
 
-Finds the two files that are uploaded, runs the cheap checks (configuration and header, the same code as the server),
-and lists what stays behind. It reads no weights but to hash them, and imports neither numpy nor torch.
+Finds the files that are uploaded, runs the cheap checks (configuration, index and headers, the same code as the
+server), and lists what stays behind. It reads no weights but to hash them, evaluates no expression of the
+configuration, and imports neither numpy nor torch.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lorikeet_adapters.config import MAX_CONFIG_BYTES, read_config
-from lorikeet_adapters.errors import AdapterRejected, listed, quoted
-from lorikeet_adapters.files import CONFIG_FILE, WEIGHTS_FILE
-from lorikeet_adapters.header import read_header
+from lorikeet_adapters.config.settings import MAX_CONFIG_BYTES, read_config
+from lorikeet_adapters.errors import AdapterRejected, quoted
+from lorikeet_adapters.files import CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE, is_adapter_file, weight_files
+from lorikeet_adapters.weights import open_files, read_index_bytes, read_tensors
 
-_SHARD_INDEX: Final = f"{WEIGHTS_FILE}.index.json"
-_SHARDS: Final = "adapter_model-*.safetensors"
 _PICKLE: Final = "adapter_model.bin"
 
 
@@ -33,10 +32,11 @@ class LocalFile:
 
 @dataclass(frozen=True, slots=True)
 class AdapterFolder:
-    """The files of one adapter, and the names of those that are not sent."""
+    """The files of one adapter, and the names of those that are not sent; `index` is there with shards only."""
 
     config: Path
-    weights: Path
+    weights: tuple[Path, ...]
+    index: Path | None
     files: tuple[LocalFile, ...]
     ignored: tuple[str, ...]
 
@@ -44,50 +44,45 @@ class AdapterFolder:
 def read_folder(path: Path) -> AdapterFolder:
     """The adapter in directory `path`; raises AdapterRejected with the code the server would give."""
     if not path.is_dir():
-        raise _rejected(
-            quoted(str(path)).strip("'"), "no directory", f"a directory with {CONFIG_FILE} and {WEIGHTS_FILE}"
+        raise AdapterRejected(
+            "invalid_file_set",
+            subject=quoted(str(path)).strip("'"),
+            found="no directory",
+            allowed=f"a directory with {CONFIG_FILE} and {WEIGHTS_FILE}",
         )
-    names = sorted(entry.name for entry in path.iterdir())
-    _check_names(path, names)
-    config, weights = path / CONFIG_FILE, path / WEIGHTS_FILE
+    entries = sorted(path.iterdir())
+    names = {entry.name for entry in entries if is_adapter_file(entry.name) and entry.is_file()}
+    _check_no_pickle(path, names)
+    config = path / CONFIG_FILE
+    weights = tuple(path / name for name in weight_files(names))
+    index = path / INDEX_FILE if INDEX_FILE in names else None
     with config.open("rb") as file:
         read_config(file.read(MAX_CONFIG_BYTES + 1))
-    with weights.open("rb") as file:
-        read_header(file, weights.stat().st_size)
+    with open_files(weights) as files:
+        read_tensors(files, None if index is None else read_index_bytes(index))
     return AdapterFolder(
         config=config,
         weights=weights,
-        files=(_local_file(config), _local_file(weights)),
-        ignored=tuple(name for name in names if name not in (CONFIG_FILE, WEIGHTS_FILE)),
+        index=index,
+        files=tuple(_local_file(file) for file in (config, *weights, *([] if index is None else [index]))),
+        ignored=tuple(entry.name for entry in entries if entry.name not in names),
     )
 
 
-def _check_names(path: Path, names: list[str]) -> None:
-    shards = sorted(shard.name for shard in path.glob(_SHARDS))
-    if shards or _SHARD_INDEX in names:
-        found = f"weights in several files: {listed(shards or [_SHARD_INDEX])}"
-        raise _rejected(WEIGHTS_FILE, found, "one file", "Save the adapter again with a larger max_shard_size.")
-    if not (path / CONFIG_FILE).is_file():
-        raise _rejected(CONFIG_FILE, "no such file", "the file PEFT writes beside the weights")
-    if (path / WEIGHTS_FILE).is_file():
+def _check_no_pickle(path: Path, names: set[str]) -> None:
+    if names - {CONFIG_FILE} or not (path / _PICKLE).is_file():
         return
-    if _PICKLE in names:
-        raise AdapterRejected(
-            "unsupported_format",
-            subject=_PICKLE,
-            found="a Python pickle",
-            allowed=WEIGHTS_FILE,
-            advice="A pickle can run code and is never opened here. Load the adapter where you trust it and save it "
-            "with save_pretrained(..., safe_serialization=True).",
-        )
-    raise _rejected(WEIGHTS_FILE, "no such file", "the weights as PEFT saves them")
+    raise AdapterRejected(
+        "unsupported_format",
+        subject=_PICKLE,
+        found="a Python pickle",
+        allowed=WEIGHTS_FILE,
+        advice="A pickle can run code and is never opened here. Convert it: `lorikeet adapters convert` reads it in a "
+        "process without rights.",
+    )
 
 
 def _local_file(path: Path) -> LocalFile:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return LocalFile(path, path.name, file.tell(), digest)
-
-
-def _rejected(subject: str, found: str, allowed: str, advice: str = "") -> AdapterRejected:
-    return AdapterRejected("invalid_file_set", subject=subject, found=found, allowed=allowed, advice=advice)

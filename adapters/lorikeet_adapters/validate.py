@@ -1,7 +1,7 @@
-"""Is this pair of files an adapter that the engine serves exactly, and which one?
+"""Are these files an adapter that the engine serves exactly, and which one?
 
-Owns the order of the checks: configuration, header, names and shapes, then one pass over the weights. It reads the
-two files it is given and nothing else, keeps nothing, and needs no torch.
+Owns the order of the checks: configuration, headers, names and shapes, then one pass over the weights. It reads the
+files it is given and nothing else, keeps nothing, and needs no torch.
 """
 
 from __future__ import annotations
@@ -11,17 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from lorikeet_adapters.config import MAX_CONFIG_BYTES, LoraSettings, read_config
+from lorikeet_adapters.config.patterns import limited_time
+from lorikeet_adapters.config.settings import MAX_CONFIG_BYTES, LoraSettings, as_record, read_config
 from lorikeet_adapters.errors import AdapterRejected, listed, quoted
-from lorikeet_adapters.files import CONFIG_FILE, INDEX_FILE
+from lorikeet_adapters.files import CONFIG_FILE
 from lorikeet_adapters.finite import scan_weights
-from lorikeet_adapters.header import TensorEntry, read_header
-from lorikeet_adapters.manifest import GRAIN, BlockShape, extent_grains
+from lorikeet_adapters.header import TensorEntry
+from lorikeet_adapters.manifest import BIAS, GRAIN, BlockShape, extent_grains
 from lorikeet_adapters.modules import MODULES, ModuleTable
-from lorikeet_adapters.rules import Pair, find_pairs, names_same_model, unmatched_patterns, untouched_targets
+from lorikeet_adapters.rules.leftovers import names_same_model, unmatched_patterns, untouched_targets
+from lorikeet_adapters.rules.pairs import Pair, find_pairs
+from lorikeet_adapters.weights import open_files, read_index_bytes, read_tensors
 
 MAX_MAGNITUDE: Final = 65_504.0  # the largest float16: within it every serving dtype stays finite
 DTYPE_NAMES: Final = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
+
+_NO_OP: Final = "adapter_is_noop: every pair has a matrix of zeros, so answers equal those of the base model."
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +77,28 @@ def validate_adapter(
 ) -> ValidatedAdapter:
     """The adapter in these files; raises AdapterRejected with the first rule it breaks.
 
-    `weights` are in the order of `files.weight_files`; `index` is the index of shards, None for a single file.
+    `weights` are in the order of `files.weight_files`; `index` is the index of shards, None for a single file. This is
+    the only place where expressions of a configuration are evaluated.
     """
     settings = read_config(read_config_bytes(config))
-    if index is not None or len(weights) != 1:
-        raise AdapterRejected("shard_index_invalid", subject=INDEX_FILE, found="shards", allowed="a single file")
-    with weights[0].open("rb") as file:
-        header = read_header(file, weights[0].stat().st_size)
-        pairs = find_pairs(settings, header, table, max_rank)
-        is_noop = _check_weights(file, pairs)
-    deltas = tuple(Delta(pair.layer, pair.module, pair.rank, pair.scale, pair.a, pair.b) for pair in pairs)
+    with open_files(weights) as files:
+        tensors = read_tensors(files, None if index is None else read_index_bytes(index))
+        settings.check_expressions()
+        with limited_time():
+            pairs = find_pairs(settings, tensors, table, max_rank)
+            warnings = tuple(_warnings(settings, pairs, table))
+        if _check_weights(files, pairs):
+            warnings = (_NO_OP, *warnings)
     present = {pair.module for pair in pairs}
     return ValidatedAdapter(
-        deltas=deltas,
+        deltas=tuple(_delta(pair) for pair in pairs),
         n_layers=table.n_layers,
         rank_max=max(pair.rank for pair in pairs),
         target_modules=tuple(module for module in MODULES if module in present),
         dtype=DTYPE_NAMES[pairs[0].a.dtype],
-        tensor_count=len(header.tensors),
-        warnings=tuple(_warnings(settings, pairs, table, is_noop=is_noop)),
-        config=settings.as_record(),
+        tensor_count=len(tensors),
+        warnings=warnings,
+        config=as_record(settings),
     )
 
 
@@ -104,18 +111,26 @@ def read_config_bytes(config: Path) -> bytes:
     return data
 
 
-def _check_weights(file: BinaryIO, pairs: tuple[Pair, ...]) -> bool:
-    """Check every value once; True when the whole adapter changes nothing."""
+def _delta(pair: Pair) -> Delta:
+    return Delta(pair.layer, pair.module, pair.rank, pair.scale, pair.a, pair.b, pair.vector, pair.kind)
+
+
+def _check_weights(files: Sequence[BinaryIO], pairs: tuple[Pair, ...]) -> bool:
+    """Check every value once; True when the whole adapter changes nothing whatever the base model is."""
     is_noop = True
     for pair in pairs:
-        a = _check_tensor(file, pair.a, 1.0)
-        b = _check_tensor(file, pair.b, pair.scale)
-        is_noop = is_noop and (a == 0.0 or b == 0.0)
+        a = _check_tensor(files, pair.a, 1.0)
+        b = _check_tensor(files, pair.b, pair.scale)
+        vector = 0.0
+        if pair.vector is not None:
+            vector = _check_tensor(files, pair.vector, pair.scale if pair.kind == BIAS else 1.0)
+        # A magnitude changes nothing when it is the norm of the base weights, which are not at hand.
+        is_noop = is_noop and (a == 0.0 or b == 0.0) and (pair.vector is None or (pair.kind == BIAS and vector == 0.0))
     return is_noop
 
 
-def _check_tensor(file: BinaryIO, tensor: TensorEntry, scale: float) -> float:
-    scan = scan_weights(file, tensor)
+def _check_tensor(files: Sequence[BinaryIO], tensor: TensorEntry, scale: float) -> float:
+    scan = scan_weights(files[tensor.file], tensor)
     if scan.n_non_finite:
         raise AdapterRejected(
             "non_finite_weights",
@@ -134,9 +149,7 @@ def _check_tensor(file: BinaryIO, tensor: TensorEntry, scale: float) -> float:
     return scan.max_magnitude
 
 
-def _warnings(settings: LoraSettings, pairs: tuple[Pair, ...], table: ModuleTable, *, is_noop: bool) -> Iterator[str]:
-    if is_noop:
-        yield "adapter_is_noop: every pair has a matrix of zeros, so answers equal those of the base model."
+def _warnings(settings: LoraSettings, pairs: tuple[Pair, ...], table: ModuleTable) -> Iterator[str]:
     missing = untouched_targets(settings, pairs, table)
     if missing:
         yield f"target_without_tensors: the configuration targets what the file has no tensors for: {listed(missing)}."
