@@ -141,10 +141,14 @@ class ScriptedLoad:
 
 @dataclass
 class ScriptedLoader:
-    """Finishes a load `delay` polls after it was started; digests that start with `bad` cannot be loaded."""
+    """Finishes a load `delay` polls after it was started.
+
+    Digests that start with `bad` cannot be loaded, but for an `error` of None.
+    """
 
     n_grains: int = 4
     delay: int = 1
+    error: EngineError | None = field(default_factory=lambda: AdapterUnavailable("scripted damage"))
     pending: list[tuple[AdapterKey, int]] = field(default_factory=list)
     started: list[AdapterKey] = field(default_factory=list)
 
@@ -157,8 +161,8 @@ class ScriptedLoader:
         done = [key for key, polls in self.pending if polls <= 0]
         self.pending = [(key, polls) for key, polls in self.pending if polls > 0]
         return [
-            ScriptedLoad(key, None, AdapterUnavailable("scripted damage"))
-            if key.digest.startswith("bad")
+            ScriptedLoad(key, None, self.error)
+            if self.error and key.digest.startswith("bad")
             else ScriptedLoad(key, ScriptedImage(key, self.n_grains), None)
             for key in done
         ]

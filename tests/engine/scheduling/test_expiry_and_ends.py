@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ def preempted(engine: SteppedEngine) -> None:
 def swapped(engine: SteppedEngine) -> None:
     _displaced(engine)
     assert is_at(engine, Stage.SWAPPED)
-    assert engine.kv.swap_ledger[MemoryState.USED]
+    assert engine.kv.swap_ledger[MemoryState.FREE] < engine.kv.swap_ledger.capacity
 
 
 def _displaced(engine: SteppedEngine) -> None:
@@ -69,7 +70,7 @@ def the_request() -> Request:
     return request("r", n_prompt=18, max_tokens=20, adapter="red")
 
 
-def engine_for(reach: Reach, **limits: float) -> SteppedEngine:
+def engine_for(reach: Reach, **limits: Any) -> SteppedEngine:
     mode = "swap" if reach is swapped else "recompute"
     settings = {"n_blocks": 16, "n_host_slots": 20, "max_num_seqs": 3, "max_num_batched_tokens": 12, "load_delay": 3}
     return stepped_engine(preemption=mode, **settings, **limits)
@@ -115,6 +116,24 @@ def test_what_has_not_begun_on_a_retired_adapter_is_told_so(reach: Reach) -> Non
     assert isinstance(engine.errors["r"], AdapterRetired)
     assert "r" not in engine.tokens
     engine.step(4)  # a load that had begun ends by itself
+    assert_nothing_is_left_of_red(engine)
+
+
+@pytest.mark.parametrize("overlaps", [False, True], ids=["alone", "overlapped"])
+@pytest.mark.parametrize("reach", STAGES, ids=ids)
+def test_a7_force_ends_whatever_is_on_the_adapter_within_two_steps_and_nothing_else(
+    reach: Reach, overlaps: bool
+) -> None:
+    engine = engine_for(reach, overlaps=overlaps)
+    engine.submit(request("base", n_prompt=2, max_tokens=8))
+    reach(engine)
+    engine.loop.retire(RED, force=True)
+    engine.step(2)
+    assert isinstance(engine.errors["r"], AdapterRetired)
+    assert not any(owner.adapter for owner in engine.kv.ledger.held_by_owner())
+    engine.drain()
+    assert set(engine.requests) - set(engine.finished) == {"r"}
+    engine.step(4)
     assert_nothing_is_left_of_red(engine)
 
 
