@@ -102,7 +102,7 @@ class ScriptedEngine(EngineClient):
         self.generations.append(generation)
         return generation
 
-    async def warm_adapter(self, tenant: str, digest: str, timeout_s: float) -> None:
+    async def warm_adapter(self, tenant: str, digest: str, timeout_s: float) -> None:  # noqa: ARG002
         self.info  # noqa: B018 (raises when the engine is down)
         if error := self.unloadable.get(digest):
             raise error

@@ -10,20 +10,25 @@ from fastapi import APIRouter
 from lorikeet_platform.auth.actor import FindActor
 from lorikeet_platform.registry.acting import acting_as
 from lorikeet_platform.registry.routes import adapters, aliases, files, quarantine, versions
+from lorikeet_platform.web.json_body import StrictJsonRoute
 
 __all__ = ["adapter_routes", "quarantine_routes"]
 
 
 def adapter_routes(prefix: str, find_actor: FindActor) -> APIRouter:
     """All that a tenant may do with its adapters, under `prefix`, for whom `find_actor` finds."""
-    router = APIRouter(prefix=prefix, dependencies=[acting_as(find_actor)])
+    router = _router(prefix, find_actor)
     for part in (adapters, versions, files, aliases):
-        router.include_router(part.router)
+        part.add_to(router)
     return router
 
 
 def quarantine_routes(prefix: str, find_actor: FindActor) -> APIRouter:
     """What only an administrator may do with a tenant's versions."""
-    router = APIRouter(prefix=prefix, dependencies=[acting_as(find_actor)])
-    router.include_router(quarantine.router)
+    router = _router(prefix, find_actor)
+    quarantine.add_to(router)
     return router
+
+
+def _router(prefix: str, find_actor: FindActor) -> APIRouter:
+    return APIRouter(prefix=f"{prefix}/adapters", route_class=StrictJsonRoute, dependencies=[acting_as(find_actor)])

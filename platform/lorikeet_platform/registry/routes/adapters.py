@@ -8,24 +8,24 @@ from lorikeet_platform.context import get_context
 from lorikeet_platform.registry import catalogue, lifecycle
 from lorikeet_platform.registry.acting import Acting
 from lorikeet_platform.registry.schemas import Adapter, AdapterList
-from lorikeet_platform.web.json_body import StrictJsonRoute
-
-router = APIRouter(prefix="/adapters", tags=["adapters"], route_class=StrictJsonRoute)
 
 
-@router.get("", operation_id="list_adapters")
+def add_to(router: APIRouter) -> None:
+    router.get("", operation_id="list_adapters", tags=["adapters"])(list_adapters)
+    router.get("/{name}", operation_id="get_adapter", tags=["adapters"])(get_adapter)
+    router.delete("/{name}", operation_id="delete_adapter", status_code=204, tags=["adapters"])(delete_adapter)
+
+
 def list_adapters(actor: Acting, request: Request) -> AdapterList:
     with get_context(request).db.read() as work:
         return AdapterList(data=[Adapter.of(entry) for entry in catalogue.list_adapters(work, actor.tenant_id)])
 
 
-@router.get("/{name}", operation_id="get_adapter")
 def get_adapter(name: str, actor: Acting, request: Request) -> Adapter:
     with get_context(request).db.read() as work:
         return Adapter.of(catalogue.get_adapter(work, actor.tenant_id, name))
 
 
-@router.delete("/{name}", operation_id="delete_adapter", status_code=204)
 def delete_adapter(name: str, actor: Acting, request: Request) -> Response:
     """Remove an adapter with its versions and aliases. What runs on it ends as it began; its name is free at once."""
     context = get_context(request)

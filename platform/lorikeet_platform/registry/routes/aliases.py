@@ -22,25 +22,32 @@ from lorikeet_platform.registry.schemas import (
     AliasSet,
 )
 from lorikeet_platform.registry.warming import warm
-from lorikeet_platform.web.json_body import StrictJsonRoute
-
-router = APIRouter(prefix="/adapters/{name}/aliases", tags=["aliases"], route_class=StrictJsonRoute)
 
 
-@router.get("", operation_id="list_aliases")
+def add_to(router: APIRouter) -> None:
+    router.get("/{name}/aliases", operation_id="list_aliases", tags=["aliases"])(list_aliases)
+    router.get("/{name}/aliases/{alias}", operation_id="get_alias", tags=["aliases"])(get_alias)
+    router.put("/{name}/aliases/{alias}", operation_id="set_alias", tags=["aliases"])(set_alias)
+    router.delete("/{name}/aliases/{alias}", operation_id="delete_alias", status_code=204, tags=["aliases"])(
+        delete_alias
+    )
+    router.get("/{name}/aliases/{alias}/history", operation_id="list_alias_history", tags=["aliases"])(
+        list_alias_history
+    )
+    router.post("/{name}/aliases/{alias}/rollback", operation_id="roll_back_alias", tags=["aliases"])(roll_back_alias)
+
+
 def list_aliases(name: str, actor: Acting, request: Request) -> AliasList:
     with get_context(request).db.read() as work:
         entry = catalogue.get_adapter(work, actor.tenant_id, name)
     return AliasList(data=[Alias.of(alias) for alias in entry.aliases])
 
 
-@router.get("/{alias}", operation_id="get_alias")
 def get_alias(name: str, alias: str, actor: Acting, request: Request, response: Response) -> Alias:
     """Where the alias points; its revision is also the answer's ETag."""
     return _shown(_entry(get_context(request), actor, name, alias), response)
 
 
-@router.put("/{alias}", operation_id="set_alias")
 async def set_alias(
     name: str,
     alias: str,
@@ -61,7 +68,6 @@ async def set_alias(
     return await _make(context, actor, name, planned, response)
 
 
-@router.delete("/{alias}", operation_id="delete_alias", status_code=204)
 def delete_alias(name: str, alias: str, actor: Acting, request: Request, if_match: IfMatch = None) -> Response:
     """End an alias; its history stays."""
     context = get_context(request)
@@ -72,7 +78,6 @@ def delete_alias(name: str, alias: str, actor: Acting, request: Request, if_matc
     return Response(status_code=204)
 
 
-@router.get("/{alias}/history", operation_id="list_alias_history")
 def list_alias_history(name: str, alias: str, actor: Acting, request: Request) -> AliasHistory:
     """Every revision, newest first, of aliases that are gone, too."""
     with get_context(request).db.read() as work:
@@ -81,7 +86,6 @@ def list_alias_history(name: str, alias: str, actor: Acting, request: Request) -
     return AliasHistory(data=[AliasRevision.of(change) for change in changes])
 
 
-@router.post("/{alias}/rollback", operation_id="roll_back_alias")
 async def roll_back_alias(
     name: str,
     alias: str,

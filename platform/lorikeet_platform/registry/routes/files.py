@@ -14,14 +14,21 @@ from lorikeet_platform.registry.files import FileDamaged, check_kept, open_file,
 from lorikeet_platform.registry.lifecycle import Step
 from lorikeet_platform.registry.routes.parameters import VersionNumber
 from lorikeet_platform.registry.schemas import VersionFile, VersionFileList
-from lorikeet_platform.web.json_body import StrictJsonRoute
 
 BYTES = "application/octet-stream"
 
-router = APIRouter(prefix="/adapters/{name}/versions/{number}/files", tags=["versions"], route_class=StrictJsonRoute)
+
+def add_to(router: APIRouter) -> None:
+    router.get("/{name}/versions/{number}/files", operation_id="list_files", tags=["versions"])(list_files)
+    router.get(
+        "/{name}/versions/{number}/files/{filename}",
+        operation_id="download_file",
+        response_class=StreamingResponse,
+        responses={200: {"content": {BYTES: {"schema": {"type": "string", "format": "binary"}}}}},
+        tags=["versions"],
+    )(download_file)
 
 
-@router.get("", operation_id="list_files")
 def list_files(name: str, number: VersionNumber, actor: Acting, request: Request) -> VersionFileList:
     with get_context(request).db.read() as work:
         version = catalogue.get_version(work, actor.tenant_id, name, number)
@@ -31,12 +38,6 @@ def list_files(name: str, number: VersionNumber, actor: Acting, request: Request
     )
 
 
-@router.get(
-    "/{filename}",
-    operation_id="download_file",
-    response_class=StreamingResponse,
-    responses={200: {"content": {BYTES: {"schema": {"type": "string", "format": "binary"}}}}},
-)
 def download_file(
     name: str, number: VersionNumber, filename: str, actor: Acting, request: Request
 ) -> StreamingResponse:

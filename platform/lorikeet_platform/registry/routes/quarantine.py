@@ -13,12 +13,15 @@ from lorikeet_platform.registry.routes.parameters import VersionNumber
 from lorikeet_platform.registry.routes.versions import bring_back
 from lorikeet_platform.registry.schemas import Reason, Version
 from lorikeet_platform.registry.warming import end_running
-from lorikeet_platform.web.json_body import StrictJsonRoute
-
-router = APIRouter(prefix="/adapters/{name}/versions/{number}", tags=["versions"], route_class=StrictJsonRoute)
 
 
-@router.post("/quarantine", operation_id="quarantine_version")
+def add_to(router: APIRouter) -> None:
+    router.post("/{name}/versions/{number}/quarantine", operation_id="quarantine_version", tags=["versions"])(
+        quarantine_version
+    )
+    router.post("/{name}/versions/{number}/release", operation_id="release_version", tags=["versions"])(release_version)
+
+
 async def quarantine_version(
     name: str, number: VersionNumber, body: Reason, actor: Acting, request: Request
 ) -> Version:
@@ -43,7 +46,6 @@ async def quarantine_version(
     return Version.of(name, moved.version)
 
 
-@router.post("/release", operation_id="release_version")
 async def release_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
     """Put a quarantined version into service again, once the engine has it; aliases stay where they are."""
     context = get_context(request)

@@ -20,15 +20,31 @@ from lorikeet_platform.registry.schemas import Reason, Version, VersionCreate, V
 from lorikeet_platform.registry.sealing import Sealed, SealRequest, seal, use_existing
 from lorikeet_platform.registry.uploads.service import purge_bytes
 from lorikeet_platform.registry.warming import end_running, warm
-from lorikeet_platform.web.json_body import StrictJsonRoute
 
 LONGEST_WAIT_S = 30
 POLL_S = 0.1
 
-router = APIRouter(prefix="/adapters/{name}/versions", tags=["versions"], route_class=StrictJsonRoute)
+
+def add_to(router: APIRouter) -> None:
+    router.get("/{name}/versions", operation_id="list_versions", tags=["versions"])(list_versions)
+    router.post(
+        "/{name}/versions",
+        operation_id="create_version",
+        status_code=202,
+        responses={200: {"model": Version}},
+        tags=["versions"],
+    )(create_version)
+    router.get("/{name}/versions/{number}", operation_id="get_version", tags=["versions"])(get_version)
+    router.delete("/{name}/versions/{number}", operation_id="delete_version", status_code=202, tags=["versions"])(
+        delete_version
+    )
+    router.post("/{name}/versions/{number}/retire", operation_id="retire_version", tags=["versions"])(retire_version)
+    router.post("/{name}/versions/{number}/restore", operation_id="restore_version", tags=["versions"])(restore_version)
+    router.post("/{name}/versions/{number}/retry", operation_id="retry_version", status_code=202, tags=["versions"])(
+        retry_version
+    )
 
 
-@router.get("", operation_id="list_versions")
 def list_versions(name: str, actor: Acting, request: Request) -> VersionList:
     """Newest first."""
     with get_context(request).db.read() as work:
@@ -36,7 +52,6 @@ def list_versions(name: str, actor: Acting, request: Request) -> VersionList:
         return VersionList(data=[Version.of(name, version) for version in entry.versions])
 
 
-@router.post("", operation_id="create_version", status_code=202, responses={200: {"model": Version}})
 async def create_version(
     name: str, body: VersionCreate, actor: Acting, request: Request, response: Response
 ) -> Version:
@@ -54,7 +69,6 @@ async def create_version(
     return Version.of(name, sealed.version)
 
 
-@router.get("/{number}", operation_id="get_version")
 async def get_version(
     name: str,
     number: VersionNumber,
@@ -73,7 +87,6 @@ async def get_version(
         await asyncio.sleep(POLL_S)
 
 
-@router.delete("/{number}", operation_id="delete_version", status_code=202)
 def delete_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
     """Take a version out of service and remove its files as soon as nothing runs on it; its number is never used again.
 
@@ -85,7 +98,6 @@ def delete_version(name: str, number: VersionNumber, actor: Acting, request: Req
     return _answer(context, name, moved)
 
 
-@router.post("/{number}/retire", operation_id="retire_version")
 async def retire_version(name: str, number: VersionNumber, body: Reason, actor: Acting, request: Request) -> Version:
     """Take a version out of service; what runs on it ends as it began, and it can be restored for a while.
 
@@ -99,14 +111,12 @@ async def retire_version(name: str, number: VersionNumber, body: Reason, actor: 
     return _answer(context, name, moved)
 
 
-@router.post("/{number}/restore", operation_id="restore_version")
 async def restore_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
     """Put a retired version into service again, once the engine has it."""
     context = get_context(request)
     return await bring_back(context, _step(context, actor, name, number), is_release=False)
 
 
-@router.post("/{number}/retry", operation_id="retry_version", status_code=202)
 def retry_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
     """Validate a version again whose validation failed for a reason of ours."""
     context = get_context(request)
