@@ -11,6 +11,7 @@ import secrets
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from lorikeet_engine.client import EngineClient, EngineInfo, GenerationRequest, SamplingParams
@@ -40,15 +41,16 @@ class EngineLink:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._client: EngineClient | None = None
+        self._calls: set[Future[Any]] = set()
         self._is_closed = False
 
     def info(self) -> EngineInfo:
         """What the engine says of itself, and the proof that it is there."""
         return self._run(self._info)
 
-    def arena_bytes(self) -> int:
-        """Room for adapters on the engine's device, all of them together."""
-        return self._run(self._arena_bytes)
+    def adapter_room(self) -> int:
+        """Bytes of the largest adapter that the engine can load."""
+        return self._run(self._adapter_room)
 
     def encode(self, text: str) -> tuple[int, ...]:
         return self._started().tokenizer.encode(text)
@@ -93,20 +95,23 @@ class EngineLink:
         with self._lock:
             self._is_closed = True
             loop, thread, client = self._loop, self._thread, self._client
+            self._client = None
+            calls = list(self._calls)
         if loop is None or thread is None or client is None:
             return
-        try:
+        for call in calls:
+            call.cancel()
+        with suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(_end(client), loop).result(CLOSE_S)
-        except TimeoutError:
-            pass
         loop.call_soon_threadsafe(loop.stop)
         thread.join(CLOSE_S)
 
     async def _info(self, client: EngineClient) -> EngineInfo:
         return client.info
 
-    async def _arena_bytes(self, client: EngineClient) -> int:
-        return (await client.stats()).arena.capacity
+    async def _adapter_room(self, client: EngineClient) -> int:
+        stats = await client.stats()
+        return min(stats.arena.capacity, stats.host.capacity)
 
     def _run(self, work: Callable[[EngineClient], Coroutine[Any, Any, T]], timeout_s: float = 2 * CONNECT_S) -> T:
         client = self._started()
@@ -117,6 +122,7 @@ class EngineLink:
             return await work(client)
 
         future: Future[T] = asyncio.run_coroutine_threadsafe(when_ready(), self._loop)
+        self._calls.add(future)
         try:
             return future.result(timeout_s + CONNECT_S)
         except TimeoutError:
@@ -125,6 +131,7 @@ class EngineLink:
             raise EngineUnavailable("this worker is shutting down") from None
         finally:
             future.cancel()
+            self._calls.discard(future)
 
     def _started(self) -> EngineClient:
         with self._lock:
@@ -164,9 +171,7 @@ async def _answer(client: EngineClient, tenant: str, question: Question, n_token
 async def _end(client: EngineClient) -> None:
     await client.stop()
     others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.gather(*others, return_exceptions=True)  # cancelled by `close`
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

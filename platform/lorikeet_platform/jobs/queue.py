@@ -113,9 +113,18 @@ def lease(work: Session, job_id: str, now: int) -> LeasedJob | None:
     ).one_or_none()
     if row is None:
         return None
-    *facts, last_error = row
-    errors = tuple(last_error.split(BETWEEN_ERRORS)) if last_error else ()
-    return LeasedJob(*facts, errors, token)
+    errors = tuple(row.last_error.split(BETWEEN_ERRORS)) if row.last_error else ()
+    return LeasedJob(
+        tenant_id=row.tenant_id,
+        id=row.id,
+        kind=row.kind,
+        version_id=row.version_id,
+        attempt=row.attempt,
+        max_attempts=row.max_attempts,
+        created_at=row.created_at,
+        errors=errors,
+        token=token,
+    )
 
 
 def extend(work: Session, job: LeasedJob, now: int) -> None:

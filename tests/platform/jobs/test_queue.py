@@ -13,7 +13,7 @@ from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import AdapterVersion, Job
 from lorikeet_platform.jobs import queue
 from lorikeet_platform.jobs.queue import LeasedJob, LeaseLost
-from lorikeet_platform.jobs.runner import JobRunner, Write
+from lorikeet_platform.jobs.runner import JobRunner, Postponed, Write
 from lorikeet_platform.jobs.sweeper import Sweeper
 from tests.support.platform_parts import FakeClock, Tenant, a_version
 
@@ -23,12 +23,13 @@ class ScriptedHandler:
     """Remembers calls; `step` runs inside `perform`."""
 
     step: Callable[[], None] = lambda: None
+    write: Write | None = None
     calls: list[str] = field(default_factory=list)
 
     def perform(self, job: LeasedJob) -> Write:
         self.calls.append(f"perform {job.attempt}")
         self.step()
-        return lambda _work: self.calls.append("write")
+        return self.write or (lambda _work: self.calls.append("write"))
 
     def give_up(self, _work: Session, _job: LeasedJob) -> None:
         self.calls.append("give up")
@@ -63,6 +64,37 @@ def runner(context: PlatformContext, handler: ScriptedHandler, clock: FakeClock)
 def row(context: PlatformContext, tenant: Tenant, job_id: str) -> Job:
     with context.db.read() as work:
         return work.get_one(Job, (tenant.id, job_id))
+
+
+def test_an_unfinished_job_of_the_same_kind_and_version_is_that_job(
+    context: PlatformContext, harbour: Tenant, runner: JobRunner, clock: FakeClock
+) -> None:
+    with context.db.unit_of_work() as work:
+        version = a_version(work, harbour, name="pirate", state="validating")
+        first, again = (enqueued(work, version, clock.now) for _ in range(2))
+        assert first.id == again.id
+    assert lease(context, first.id) is not None
+    with context.db.unit_of_work() as work:
+        assert enqueued(work, version, clock.now).id == first.id  # somebody works on it
+    clock.advance(46)
+    assert runner.run(first.id)
+    with context.db.unit_of_work() as work:
+        assert enqueued(work, version, clock.now).id != first.id
+
+
+def test_a_job_with_a_time_of_its_own_is_not_taken_before_it(
+    context: PlatformContext, harbour: Tenant, clock: FakeClock
+) -> None:
+    with context.db.unit_of_work() as work:
+        version = a_version(work, harbour, name="pirate", state="validating")
+        job = enqueued(work, version, clock.now, run_after=clock.now + 2_000_000)
+    assert lease(context, job.id) is None
+    clock.advance(1.9)
+    sweeper = Sweeper(context.db, lambda _job_id: None, is_only_worker=False, clock=clock)
+    assert (sweeper.sweep(), lease(context, job.id)) == (0, None)
+    clock.advance(0.1)
+    assert sweeper.sweep() == 1
+    assert lease(context, job.id) is not None
 
 
 def lease(context: PlatformContext, job_id: str) -> LeasedJob | None:
@@ -149,6 +181,82 @@ def test_a_failure_is_tried_again_later_and_keeps_no_text(
     assert handler.calls == ["perform 1", "perform 2", "write", "clean up"]
 
 
+def test_a_job_that_has_to_wait_uses_up_no_attempt_and_waits_for_longer_each_time(
+    runner: JobRunner,
+    handler: ScriptedHandler,
+    context: PlatformContext,
+    job_id: str,
+    clock: FakeClock,
+    harbour: Tenant,
+) -> None:
+    def wait() -> None:
+        raise Postponed("WaitsForEngine")
+
+    handler.step = wait
+    waits = []
+    for _ in range(25):
+        assert not runner.run(job_id)
+        waiting = row(context, harbour, job_id)
+        assert (waiting.state, waiting.attempt, waiting.last_error) == ("queued", 0, "WaitsForEngine")
+        waits.append((waiting.run_after - clock.now) / 1_000_000)
+        clock.advance(waits[-1])
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (2, 60)
+    handler.step = lambda: None
+    assert runner.run(job_id)
+
+
+def test_a_handler_is_told_what_went_wrong_before(
+    runner: JobRunner, handler: ScriptedHandler, context: PlatformContext, job_id: str, clock: FakeClock
+) -> None:
+    failures = iter([RuntimeError(), Postponed("WaitsForEngine"), OSError(), RuntimeError()])
+
+    def fail() -> None:
+        raise next(failures)
+
+    handler.step = fail
+    for _ in range(4):
+        assert not runner.run(job_id)
+        clock.advance(60)
+    job = lease(context, job_id)
+    assert job is not None
+    assert (job.attempt, job.errors) == (4, ("WaitsForEngine", "OSError", "RuntimeError"))
+
+
+def test_what_fails_while_its_worker_stops_is_no_failed_attempt(
+    runner: JobRunner,
+    handler: ScriptedHandler,
+    context: PlatformContext,
+    job_id: str,
+    clock: FakeClock,
+    harbour: Tenant,
+) -> None:
+    def lose_tools() -> None:
+        runner.stop()
+        raise OSError("the child process is gone")
+
+    handler.step = lose_tools
+    assert not runner.run(job_id)
+    waiting = row(context, harbour, job_id)
+    assert (waiting.state, waiting.attempt) == ("queued", 0)
+    clock.advance(2)
+    handler.step = lambda: None
+    assert JobRunner(context.db, {"validate": handler}, clock=clock).run(job_id)
+
+
+def test_a_write_that_finds_itself_overtaken_keeps_nothing(
+    context: PlatformContext, job_id: str, clock: FakeClock, harbour: Tenant, handler: ScriptedHandler
+) -> None:
+    def write(work: Session) -> None:
+        work.get_one(Job, (harbour.id, job_id)).max_attempts = 99
+        raise Postponed("StateMoved", 0)
+
+    handler.write = write
+    assert not JobRunner(context.db, {"validate": handler}, clock=clock).run(job_id)
+    waiting = row(context, harbour, job_id)
+    assert (waiting.state, waiting.max_attempts, waiting.run_after) == ("queued", 5, clock.now)
+
+
 def test_a_job_that_kills_its_workers_is_given_up(
     runner: JobRunner,
     handler: ScriptedHandler,
@@ -206,6 +314,7 @@ def test_after_a_start_waiting_jobs_are_woken_at_once(context: PlatformContext, 
 def test_a_part_of_the_sweep_that_fails_ends_neither_the_others_nor_the_next_round(
     context: PlatformContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("lorikeet_platform.jobs.sweeper.LOOK_EVERY_S", 0.01)
     monkeypatch.setattr("lorikeet_platform.jobs.sweeper.SWEEP_EVERY_S", 0.01)
     calls: list[str] = []
     third_round = threading.Event()
@@ -223,3 +332,24 @@ def test_a_part_of_the_sweep_that_fails_ends_neither_the_others_nor_the_next_rou
     sweeper.start()
     assert third_round.wait(5)
     assert sweeper.stop(5)
+
+
+def test_due_jobs_are_looked_for_more_often_than_chores_are_done(
+    context: PlatformContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lorikeet_platform.jobs.sweeper.LOOK_EVERY_S", 0.01)
+    calls: list[str] = []
+    fifth_look = threading.Event()
+
+    def look() -> int:
+        calls.append("look")
+        if calls.count("look") == 5:
+            fifth_look.set()
+        return 0
+
+    sweeper = Sweeper(context.db, lambda _job_id: None, is_only_worker=False, chores=(lambda: calls.append("chore"),))
+    monkeypatch.setattr(sweeper, "sweep", look)
+    sweeper.start()
+    assert fifth_look.wait(5)
+    assert sweeper.stop(5)
+    assert calls.count("chore") == 1
