@@ -72,6 +72,13 @@ class AdapterRejected(AdapterError):
         sentence = f"{subject}: found {found}; allowed: {allowed}."
         super().__init__(code, f"{sentence} {advice}".rstrip(), subject)
 
+    @classmethod
+    def restored(cls, code: str, message: str, param: str | None) -> AdapterRejected:
+        """A rejection that was made in another process."""
+        rejected = cls.__new__(cls)
+        AdapterError.__init__(rejected, code, message, param)
+        return rejected
+
 
 class AdapterImageDamaged(AdapterError):
     """The stored bytes are not those that were validated."""
