@@ -34,8 +34,7 @@ from lorikeet_platform.overview.routes import router as overview_router
 from lorikeet_platform.overview.service import OverviewReader
 from lorikeet_platform.registry.acting import administrator_actor, tenant_actor
 from lorikeet_platform.registry.routes import adapter_routes, quarantine_routes
-from lorikeet_platform.registry.uploads.routes import PREFIX as UPLOADS_PREFIX
-from lorikeet_platform.registry.uploads.routes import router as uploads_router
+from lorikeet_platform.registry.uploads.routes import large_bodies, upload_routes
 from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.telemetry.requests import ObservedRequests
@@ -94,10 +93,11 @@ def create_tenant_app(context: PlatformContext, extra_routers: Sequence[APIRoute
     app = _new_app("Lorikeet API", context, lifespan=lifespan)
     install_inference(app, context, context.metrics)
     adapters = adapter_routes(TENANT_PREFIX, tenant_actor)
-    for router in (adapters, uploads_router, health_router, *extra_routers):
+    uploads = upload_routes(TENANT_PREFIX, tenant_actor)
+    for router in (adapters, uploads, health_router, *extra_routers):
         app.include_router(router)
     check_access_is_declared(app.routes)
-    app.add_middleware(Guard, bounds=Bounds(context.settings.limits, uploads=UPLOADS_PREFIX))
+    app.add_middleware(Guard, bounds=Bounds(context.settings.limits, uploads=large_bodies(TENANT_PREFIX)))
     app.add_middleware(ObservedRequests, metrics=context.metrics)  # outermost: it counts what the guard refuses
     return app
 
@@ -115,6 +115,7 @@ def create_admin_app(context: PlatformContext) -> FastAPI:
         keys_router,
         adapters,
         quarantine,
+        upload_routes(ADMIN_PREFIX, administrator_actor),
         health_router,
         metrics_router,
     ):
@@ -122,7 +123,8 @@ def create_admin_app(context: PlatformContext) -> FastAPI:
     app.include_router(pages_router(static_dir()))
     check_access_is_declared(app.routes)
     headers = SECURITY_HEADERS | (HSTS if context.settings.admin_cookie_secure else {})
-    app.add_middleware(Guard, bounds=Bounds(context.settings.limits, answer_headers=headers))
+    bounds = Bounds(context.settings.limits, uploads=large_bodies(ADMIN_PREFIX), answer_headers=headers)
+    app.add_middleware(Guard, bounds=bounds)
     app.add_middleware(ObservedRequests, metrics=context.metrics)  # outermost: it counts what the guard refuses
     return app
 

@@ -86,6 +86,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "adapter_retired": ErrorKind(503, "server_error", "The adapter was taken out of service while it answered."),
     "integrity_error": ErrorKind(503, "server_error", "The stored adapter is damaged; it is taken out of service."),
     "db_unavailable": ErrorKind(503, "server_error", "The database does not answer.", True, 2),
+    "store_unavailable": ErrorKind(503, "server_error", "The store of adapters does not answer.", True, 2),
     "auth_unavailable": ErrorKind(503, "server_error", "Keys cannot be checked right now.", True, 2),
     "metering_unavailable": ErrorKind(503, "server_error", "Usage cannot be recorded right now.", True, 2),
     "draining": ErrorKind(503, "server_error", "The server is shutting down.", True, 2),

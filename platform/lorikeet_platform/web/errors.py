@@ -1,8 +1,8 @@
 """Every error as one shape: `{"error": {message, type, param, code}, "request_id"}`.
 
 Covers refusals of our own, the framework's 404 and 405, its validation errors, a database that does not answer or
-cannot keep a value, and bugs. Sentences come from `errors`; nothing of a traceback, a statement or a value reaches the
-caller.
+cannot keep a value, a store that does not answer, and bugs. Sentences come from `errors`; nothing of a traceback, a
+statement or a value reaches the caller.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
+from lorikeet_adapters.store.blob import BlobUnavailable
 from lorikeet_platform.errors import PlatformError
 
 log = structlog.get_logger(__name__)
@@ -75,6 +76,7 @@ def install_error_rendering(app: FastAPI) -> None:
     for kind in (OperationalError, InterfaceError, PoolTimeout):
         app.add_exception_handler(kind, _on_database_error)
     app.add_exception_handler(DataError, _on_unstorable_value)
+    app.add_exception_handler(BlobUnavailable, _on_store_error)
 
 
 def _on_platform_error(request: Request, error: Exception) -> JSONResponse:
@@ -84,6 +86,11 @@ def _on_platform_error(request: Request, error: Exception) -> JSONResponse:
 def _on_database_error(request: Request, error: Exception) -> JSONResponse:
     log.error("the database does not answer", request_id=request_id_of(request), exc_info=error)
     return render(request, PlatformError("db_unavailable"))
+
+
+def _on_store_error(request: Request, error: Exception) -> JSONResponse:
+    log.error("the store does not answer", request_id=request_id_of(request), error=str(error))
+    return render(request, PlatformError("store_unavailable"))
 
 
 def _on_unstorable_value(request: Request, error: Exception) -> JSONResponse:

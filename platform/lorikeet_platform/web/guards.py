@@ -38,14 +38,14 @@ _KEY = re.compile(KEY_PATTERN)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits of one listener; `uploads` is a path prefix whose PATCH bodies may be as large as a file."""
+    """Limits of one listener; PATCH bodies to an address that `uploads` matches may be as large as a file."""
 
     limits: LimitSettings
-    uploads: str | None = None
+    uploads: re.Pattern[str] | None = None
     answer_headers: Mapping[str, str] = field(default_factory=dict)
 
     def body_bytes(self, scope: Scope) -> int:
-        if self.uploads and scope["method"] == "PATCH" and scope["path"].startswith(self.uploads):
+        if self.uploads and scope["method"] == "PATCH" and self.uploads.match(scope["path"]):
             return self.limits.upload_file_bytes
         return self.limits.json_body_bytes
 

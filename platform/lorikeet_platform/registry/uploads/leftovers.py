@@ -1,4 +1,4 @@
-"""What a crash leaves behind: temporary files that nobody works on, and slices whose deletion was lost.
+"""What a crash leaves behind: temporary files that nobody works on, unfinished blobs, slices whose deletion was lost.
 
 Every deletion here may race with the owner's own; whoever is first wins, and neither minds.
 """
@@ -22,6 +22,7 @@ log = structlog.get_logger(__name__)
 VALIDATION_PREFIX, SLICE_PREFIX = "validate-", "slice-"
 # No job takes an hour; a slice may trickle in for as long as its upload lives by default.
 LONGEST_USE_US: Mapping[str, int] = {VALIDATION_PREFIX: 1 * HOUR, SLICE_PREFIX: 24 * HOUR}
+LONGEST_PUT_US = 24 * HOUR
 EVERY_US = 10 * MINUTE  # listing a store costs more than a sweep
 
 
@@ -38,6 +39,7 @@ class LeftoverCleaner:
             return
         self._due_at = self._clock() + EVERY_US
         n_files, n_uploads = self._remove_old_files(), self._purge_what_is_over()
+        n_files += self._store.remove_remnants(self._clock() - LONGEST_PUT_US)
         if n_files or n_uploads:
             log.info("leftovers removed", files=n_files, uploads=n_uploads)
 

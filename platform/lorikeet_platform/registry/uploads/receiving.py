@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import IO
 
 from starlette.requests import ClientDisconnect
@@ -26,7 +28,30 @@ from lorikeet_platform.registry.uploads.protocol import SliceChecksum, SliceHash
 from lorikeet_platform.registry.uploads.service import StoredSlice, slice_key
 
 WRITE_BYTES = 1 << 20
+# A body that trickles holds a file and a connection; after a while it must have come at this rate on average.
+SLOWEST_BYTES_PER_S = 1 << 10
+SLOW_START_S = 30.0
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class ReceivingSlots:
+    """How many bodies of each tenant this process is receiving."""
+
+    def __init__(self) -> None:
+        self._held: Counter[str] = Counter()
+
+    @contextmanager
+    def hold(self, tenant_id: str, limit: int) -> Iterator[None]:
+        """Raises PlatformError(too_many_uploads)."""
+        if self._held[tenant_id] >= limit:
+            raise PlatformError("too_many_uploads", f"At most {limit} bodies may be sent at once.")
+        self._held[tenant_id] += 1
+        try:
+            yield
+        finally:
+            self._held[tenant_id] -= 1
+            if not self._held[tenant_id]:
+                del self._held[tenant_id]
 
 
 @dataclass(slots=True)
@@ -74,11 +99,13 @@ async def _copy(body: AsyncIterator[bytes], received: ReceivedSlice, *, limit: i
     """Returns what broke the body off, if something did."""
     waiting = bytearray()
     interruption: Exception | None = None
+    began_at = monotonic()
     try:
         async for chunk in body:
             waiting += chunk
             if received.n_bytes + len(waiting) > limit:
                 raise PlatformError("request_too_large", "The slice goes past the end of the file.")
+            _check_rate(received.n_bytes + len(waiting), monotonic() - began_at)
             if len(waiting) >= WRITE_BYTES:
                 await asyncio.to_thread(received.write, bytes(waiting))
                 waiting.clear()
@@ -90,6 +117,11 @@ async def _copy(body: AsyncIterator[bytes], received: ReceivedSlice, *, limit: i
         interruption = error
     await asyncio.to_thread(received.write, bytes(waiting))
     return interruption
+
+
+def _check_rate(n_bytes: int, seconds: float) -> None:
+    if seconds > SLOW_START_S and n_bytes < seconds * SLOWEST_BYTES_PER_S:
+        raise PlatformError("request_timeout", headers={"connection": "close"})
 
 
 def _record(context: PlatformContext, upload: Upload, received: ReceivedSlice) -> int:

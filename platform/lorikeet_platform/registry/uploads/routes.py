@@ -1,25 +1,32 @@
-"""tus 1.0 under /v1/uploads: transport only."""
+"""tus 1.0, and a list of open uploads, under the prefix of a port: transport only."""
 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
+from starlette.routing import compile_path
 
+from lorikeet_platform.auth.actor import Actor, FindActor
 from lorikeet_platform.context import PlatformContext, get_context
-from lorikeet_platform.db.tables import Upload
+from lorikeet_platform.db.tables import Upload as UploadRow
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.registry.names import check_new_name
+from lorikeet_platform.registry.acting import Acting, acting_as
+from lorikeet_platform.registry.names import MAX_NAME, check_new_name
 from lorikeet_platform.registry.uploads import protocol, service
-from lorikeet_platform.registry.uploads.receiving import receive_slice
-from lorikeet_platform.web.access import Caller, Public
+from lorikeet_platform.registry.uploads.quotas import check_disk
+from lorikeet_platform.registry.uploads.receiving import ReceivingSlots, receive_slice
+from lorikeet_platform.registry.uploads.schemas import Upload, UploadList
+from lorikeet_platform.web.access import Public
 from lorikeet_platform.web.json_body import check_content_type
 
-PREFIX = "/v1/uploads"
+AdapterName = Annotated[str | None, Query(max_length=MAX_NAME, description="of this adapter only")]
 RESUMABLE = {"tus-resumable": protocol.VERSION}
 
 
@@ -39,10 +46,48 @@ class TusRoute(APIRoute):
         return handle_and_stamp
 
 
-router = APIRouter(tags=["uploads"], route_class=TusRoute, default_response_class=Response)
+def upload_routes(prefix: str, find_actor: FindActor) -> APIRouter:
+    """The protocol under `prefix`/uploads, for whom `find_actor` finds."""
+    receiving = ReceivingSlots()
+    routes = APIRouter(
+        prefix="/uploads",
+        tags=["uploads"],
+        route_class=TusRoute,
+        default_response_class=Response,
+        dependencies=[acting_as(find_actor)],
+    )
+    routes.add_api_route("", list_uploads, methods=["GET"], operation_id="list_uploads", response_class=JSONResponse)
+    routes.add_api_route("", create_upload, methods=["POST"], operation_id="create_upload", status_code=201)
+    one = "/{upload_id}"
+    routes.add_api_route(one, get_upload, methods=["HEAD"], operation_id="get_upload")
+    routes.add_api_route(one, terminate_upload, methods=["DELETE"], operation_id="terminate_upload", status_code=204)
+
+    @routes.patch(one, operation_id="append_to_upload", status_code=204)
+    async def append_to_upload(upload_id: str, actor: Acting, request: Request) -> Response:
+        """Append the body at Upload-Offset."""
+        with receiving.hold(actor.tenant_id, get_context(request).settings.limits.open_uploads):
+            return await _append(upload_id, actor, request)
+
+    description = APIRouter(prefix="/uploads", tags=["uploads"], route_class=TusRoute, dependencies=[Public])
+    description.add_api_route(
+        "",
+        describe_uploads,
+        methods=["OPTIONS"],
+        operation_id="describe_uploads",
+        status_code=204,
+        response_class=Response,
+    )
+    router = APIRouter(prefix=prefix)
+    router.include_router(description)
+    router.include_router(routes)
+    return router
 
 
-@router.options(PREFIX, operation_id="describe_uploads", status_code=204, dependencies=[Public])
+def large_bodies(prefix: str) -> re.Pattern[str]:
+    """Addresses under `prefix` to which PATCH sends files."""
+    return compile_path(f"{prefix}/uploads/{{upload_id}}")[0]
+
+
 async def describe_uploads(request: Request) -> Response:
     """What this server speaks."""
     headers = {
@@ -54,8 +99,15 @@ async def describe_uploads(request: Request) -> Response:
     return Response(status_code=204, headers=RESUMABLE | headers)
 
 
-@router.post(PREFIX, operation_id="create_upload", status_code=201)
-def create_upload(caller: Caller, request: Request) -> Response:
+def list_uploads(actor: Acting, request: Request, adapter: AdapterName = None) -> UploadList:
+    """Uploads that are not complete or not sealed yet: what a client on another machine goes on with."""
+    context = get_context(request)
+    with context.db.read() as work:
+        uploads = service.list_uploads(work, actor.tenant_id, adapter, context.clock())
+    return UploadList(data=[Upload.of(upload) for upload in uploads])
+
+
+def create_upload(actor: Acting, request: Request) -> Response:
     """Announce a file: its length, and in Upload-Metadata its adapter, file name and SHA-256."""
     context = get_context(request)
     limits = context.settings.limits
@@ -65,28 +117,27 @@ def create_upload(caller: Caller, request: Request) -> Response:
     length = protocol.read_length(request, limits.upload_file_bytes)
     metadata = protocol.read_metadata(request)
     check_new_name(metadata.adapter, context.settings.model_name)
+    check_disk(context.store, length)
     with context.db.unit_of_work() as work:
-        upload = service.create_upload(work, caller, metadata, length, limits=limits, now=context.clock())
-    headers = {"location": f"{PREFIX}/{upload.id}", "upload-expires": protocol.http_date(upload.expires_at)}
+        upload = service.create_upload(work, actor, metadata, length, limits=limits, now=context.clock())
+    location = f"{request.url.path}/{upload.id}"
+    headers = {"location": location, "upload-expires": protocol.http_date(upload.expires_at)}
     return Response(status_code=201, headers=RESUMABLE | headers)
 
 
-@router.head(PREFIX + "/{upload_id}", operation_id="get_upload")
-def get_upload(upload_id: str, caller: Caller, request: Request) -> Response:
+def get_upload(upload_id: str, actor: Acting, request: Request) -> Response:
     """Where the upload stands."""
     protocol.check_version(request)
-    upload = _find(get_context(request), caller.tenant_id, upload_id)
+    upload = _find(get_context(request), actor.tenant_id, upload_id)
     return Response(status_code=200, headers=RESUMABLE | _standing(upload))
 
 
-@router.patch(PREFIX + "/{upload_id}", operation_id="append_to_upload", status_code=204)
-async def append_to_upload(upload_id: str, caller: Caller, request: Request) -> Response:
-    """Append the body at Upload-Offset."""
+async def _append(upload_id: str, actor: Actor, request: Request) -> Response:
     context = get_context(request)
     protocol.check_version(request)
     check_content_type(request, protocol.SLICE_TYPE)
     offset, checksum = protocol.read_offset(request), protocol.read_checksum(request)
-    upload = await run_in_threadpool(_find, context, caller.tenant_id, upload_id)
+    upload = await run_in_threadpool(_find, context, actor.tenant_id, upload_id)
     service.check_slice(upload, offset)
     if int(request.headers.get("content-length", "0")) > upload.length - offset:
         raise PlatformError("request_too_large", "The slice goes past the end of the file.")
@@ -94,23 +145,22 @@ async def append_to_upload(upload_id: str, caller: Caller, request: Request) -> 
     return Response(status_code=204, headers=RESUMABLE | _standing(upload))
 
 
-@router.delete(PREFIX + "/{upload_id}", operation_id="terminate_upload", status_code=204)
-def terminate_upload(upload_id: str, caller: Caller, request: Request) -> Response:
+def terminate_upload(upload_id: str, actor: Acting, request: Request) -> Response:
     """Forget the upload and its bytes."""
     context = get_context(request)
     protocol.check_version(request)
     with context.db.unit_of_work() as work:
-        service.terminate_upload(work, caller.tenant_id, upload_id, context.clock())
-    service.purge_bytes(context.store, [(caller.tenant_id, upload_id)])
+        service.terminate_upload(work, actor.tenant_id, upload_id, context.clock())
+    service.purge_bytes(context.store, [(actor.tenant_id, upload_id)])
     return Response(status_code=204, headers=RESUMABLE)
 
 
-def _find(context: PlatformContext, tenant_id: str, upload_id: str) -> Upload:
+def _find(context: PlatformContext, tenant_id: str, upload_id: str) -> UploadRow:
     with context.db.read() as work:
         return service.get_upload(work, tenant_id, upload_id, context.clock())
 
 
-def _standing(upload: Upload) -> dict[str, str]:
+def _standing(upload: UploadRow) -> dict[str, str]:
     metadata = {"adapter": upload.adapter_name, "filename": upload.filename, "sha256": upload.sha256}
     return {
         "upload-offset": str(upload.received),

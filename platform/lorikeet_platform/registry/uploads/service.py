@@ -13,12 +13,13 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from lorikeet_adapters.store.blob import BlobStore
-from lorikeet_platform.auth.principal import Principal
+from lorikeet_platform.auth.actor import Actor
 from lorikeet_platform.clock import SECOND
-from lorikeet_platform.db.tables import Tenant, Upload, UploadSlice
+from lorikeet_platform.db.tables import Upload, UploadSlice
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.registry.uploads.protocol import UploadMetadata
+from lorikeet_platform.registry.uploads.quotas import Announced, check_quotas
 from lorikeet_platform.settings import LimitSettings
 
 KEY_PREFIX = "uploads/"
@@ -40,19 +41,12 @@ def slice_key(tenant_id: str, upload_id: str, slice_id: str) -> str:
 
 
 def create_upload(
-    work: Session, principal: Principal, metadata: UploadMetadata, length: int, *, limits: LimitSettings, now: int
+    work: Session, actor: Actor, metadata: UploadMetadata, length: int, *, limits: LimitSettings, now: int
 ) -> Upload:
-    """Raises PlatformError(too_many_uploads)."""
-    work.get_one(Tenant, principal.tenant_id, with_for_update=True)  # two creations at once do not both fit
-    n_open = work.scalar(
-        select(func.count()).where(
-            Upload.tenant_id == principal.tenant_id, Upload.state == "open", Upload.expires_at > now
-        )
-    )
-    if (n_open or 0) >= limits.open_uploads:
-        raise PlatformError("too_many_uploads", f"At most {limits.open_uploads} uploads may be open at once.")
+    """Raises PlatformError: too_many_uploads, adapter_quota_exceeded."""
+    check_quotas(work, Announced(actor.tenant_id, metadata.adapter, length), limits=limits, now=now)
     upload = Upload(
-        tenant_id=principal.tenant_id,
+        tenant_id=actor.tenant_id,
         id=new_id("upl"),
         adapter_name=metadata.adapter,
         filename=metadata.filename,
@@ -60,12 +54,20 @@ def create_upload(
         length=length,
         received=0,
         state="open",
-        created_by=principal.key_id,
+        created_by=actor.name,
         created_at=now,
         expires_at=now + limits.upload_lifetime_s * SECOND,
     )
     work.add(upload)
     return upload
+
+
+def list_uploads(work: Session, tenant_id: str, adapter: str | None, now: int) -> Sequence[Upload]:
+    """The tenant's open uploads, oldest first; of one adapter, or of all."""
+    mine = select(Upload).where(Upload.tenant_id == tenant_id, Upload.state == "open", Upload.expires_at > now)
+    if adapter is not None:
+        mine = mine.where(Upload.adapter_name == adapter)
+    return work.scalars(mine.order_by(Upload.created_at, Upload.id)).all()
 
 
 def get_upload(work: Session, tenant_id: str, upload_id: str, now: int) -> Upload:
