@@ -77,8 +77,24 @@ def test_one_external_secret_serves_all_four() -> None:
     assert {key for _, key in gateway} == {"database-url", "broker-url", "key-pepper", "engine-socket-key"}
 
 
-def test_the_engine_holds_its_socket_key_and_no_other_secret(release: Release) -> None:
-    assert len(_secret_keys(release.one("Deployment", "engine"))) == 1
+def test_the_engine_holds_its_socket_key_what_it_reads_the_bucket_with_and_no_other_secret(
+    release: Release, values: dict[str, Any]
+) -> None:
+    reader = values.get("storage", {}).get("bucket", {}).get("readerSecret")
+    of_bucket = {(reader, "AWS_ACCESS_KEY_ID"), (reader, "AWS_SECRET_ACCESS_KEY")} if reader else set()
+    keys = _secret_keys(release.one("Deployment", "engine"))
+    assert of_bucket <= keys
+    assert len(keys - of_bucket) == 1
+
+
+def test_nobody_who_writes_the_bucket_shares_credentials_with_the_engine() -> None:
+    release = render(read_values(CHART_DIR / "ci" / "bucket-values.yaml"))
+    names = {
+        name: {secret for secret, key in _secret_keys(release.one("Deployment", name)) if key.startswith("AWS_")}
+        for name in ("gateway", "worker", "engine")
+    }
+    writer, reader = {"lorikeet-bucket-writer"}, {"lorikeet-bucket-reader"}
+    assert names == {"gateway": writer, "worker": writer, "engine": reader}
 
 
 def test_the_worker_does_not_hold_the_pepper(release: Release) -> None:

@@ -13,7 +13,7 @@ from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.socket_keys import SocketKeys
 from lorikeet_platform.auth.pepper import FILE_NAME as PEPPER_FILE
 from lorikeet_platform.auth.pepper import load_pepper
-from lorikeet_platform.settings import EngineSettings, Settings
+from lorikeet_platform.settings import EngineSettings, RetentionSettings, Settings, ValidationSettings
 from tests.support.chart_release import CHART_DIR, Release, render
 
 PREFIX = "LORIKEET_"
@@ -41,6 +41,14 @@ def test_every_knob_of_the_engine_can_be_set_and_starts_with_the_engines_own_def
     shares = {"threads", "kv_cache_bytes"}
     defaults = {field.name: field.default for field in fields(EngineConfig)}
     assert {k: v for k, v in knobs.items() if k not in shares} == {k: defaults[k] for k in knobs.keys() - shares}
+
+
+def test_the_limits_of_a_validation_start_with_the_settings_own_defaults() -> None:
+    values = yaml.safe_load((CHART_DIR / "values.yaml").read_text())
+    assert values["worker"]["validation"] == ValidationSettings().model_dump()
+    retention = values["adapters"]["retention"]
+    assert (retention["retiredDays"], retention["rejectedDays"]) == tuple(RetentionSettings().model_dump().values())
+    assert values["worker"]["concurrency"] == Settings.model_fields["worker_concurrency"].default
 
 
 def test_the_pepper_lies_where_the_gateway_looks_for_it(release: Release) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import helm_python
 import pytest
 
 from tests.support.chart_release import CHART_DIR, Release, hook_of, read_values, render, selects
@@ -78,6 +79,12 @@ class TestNetworkPolicies:
         spec = release.one("NetworkPolicy", "engine")["spec"]
         assert "Egress" in spec["policyTypes"]
         assert "egress" not in spec
+
+    def test_with_a_bucket_the_engine_may_call_it_and_the_cluster_s_dns_and_nothing_else(self) -> None:
+        values = read_values(CHART_DIR / "ci" / "bucket-values.yaml")
+        bucket, dns = render(values).one("NetworkPolicy", "engine")["spec"]["egress"]
+        assert bucket == {"to": values["networkPolicy"]["bucketTo"]}
+        assert {port["port"] for port in dns["ports"]} == {53}
 
     def test_tenants_reach_the_api_port_and_never_the_admin_port(self, release: Release) -> None:
         (rule,) = release.one("NetworkPolicy", "gateway")["spec"]["ingress"]
@@ -188,6 +195,45 @@ class TestSharedVolume:
             pod = workload["spec"]["template"]["spec"]
             volumes = {volume["name"] for volume in pod["volumes"]}
             assert {mount["name"] for c in pod["containers"] for mount in c["volumeMounts"]} == volumes
+
+
+class TestBucket:
+    def test_gateway_worker_and_engine_open_the_same_store(self) -> None:
+        release = render(read_values(CHART_DIR / "ci" / "bucket-values.yaml"))
+        settings = release.one("ConfigMap", "settings")["data"]
+        assert settings["LORIKEET_STORE_URL"] == "s3://lorikeet/production"
+        assert settings["LORIKEET_STORE_ALLOW_HTTP"] == "true"
+        for name in ("gateway", "worker", "engine"):
+            (container,) = release.one("Deployment", name)["spec"]["template"]["spec"]["containers"]
+            assert {"configMapRef": {"name": "lorikeet-settings"}} in container["envFrom"]
+
+    @pytest.mark.parametrize(
+        ("bucket", "network", "named"),
+        [
+            ({"endpoint": "https://s3.example.org"}, {}, "storage.bucket"),
+            ({"url": "s3://lorikeet"}, {}, "networkPolicy.bucketTo"),
+            (
+                {"url": "s3://lorikeet", "writerSecret": "one", "readerSecret": "one"},
+                {"enabled": False},
+                "readerSecret",
+            ),
+            ({"url": "https://lorikeet.s3.amazonaws.com"}, {"enabled": False}, "url"),
+        ],
+    )
+    def test_what_could_not_work_is_refused_by_name(
+        self, bucket: dict[str, Any], network: dict[str, Any], named: str
+    ) -> None:
+        with pytest.raises(helm_python.HelmError, match=named):
+            render({"storage": {"bucket": bucket}, "networkPolicy": network})
+
+
+def test_a_worker_s_memory_holds_what_its_jobs_may_take_at_once(release: Release) -> None:
+    (container,) = release.one("Deployment", "worker")["spec"]["template"]["spec"]["containers"]
+    settings = release.one("ConfigMap", "worker")["data"]
+    concurrency = int(settings["LORIKEET_WORKER_CONCURRENCY"])
+    jails = concurrency * int(settings["LORIKEET_VALIDATION__JAIL_MEMORY_BYTES"])
+    limit = int(container["resources"]["limits"]["memory"].removesuffix("Gi")) << 30
+    assert limit >= jails + int(settings["LORIKEET_VALIDATION__CERTIFICATE_MEMORY_BYTES"]) + (1 << 30)
 
 
 def test_a_gpu_is_asked_for_exactly_when_the_device_is_cuda(release: Release, values: dict[str, Any]) -> None:

@@ -72,6 +72,20 @@ checksum/settings: {{ sha256sum $text }}
   value: tcp://{{ include "lorikeet.fullname" . }}-engine:8200
 {{- end -}}
 
+{{/* Credentials of the bucket out of one Secret; none = the service account's own identity. */}}
+{{- define "lorikeet.bucketEnv" -}}
+{{- $secret := . -}}
+{{- if $secret -}}
+{{- range list "AWS_ACCESS_KEY_ID" "AWS_SECRET_ACCESS_KEY" }}
+- name: {{ . }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ $secret }}
+      key: {{ . }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "lorikeet.volumes" -}}
 - name: data
   persistentVolumeClaim:
