@@ -14,8 +14,18 @@ import torch
 from lorikeet_adapters.digest import read_normalised_file
 from lorikeet_adapters.errors import AdapterImageDamaged, AdapterRejected
 from lorikeet_adapters.image import pack_image
+from lorikeet_adapters.manifest import BIAS, DORA
 from lorikeet_adapters.modules import Linear, ModuleTable
-from tests.support.lora_files import TABLE, normalise_folder, safetensors_bytes, tensor_name, tensors, write_files
+from tests.support.lora_files import (
+    TABLE,
+    normalise_folder,
+    safetensors_bytes,
+    tensor_name,
+    tensors,
+    vector_name,
+    write_files,
+    write_shards,
+)
 
 PREFIXES = [
     "base_model.model.model.",
@@ -23,6 +33,9 @@ PREFIXES = [
     "model.",
     "base_model.model.language_model.model.",
     "base_model.model.model.language_model.",
+    "",
+    "language_model.model.",
+    "model.language_model.",
 ]
 
 
@@ -38,6 +51,51 @@ def test_the_digest_is_the_same_under_every_spelling_of_the_names(prefix: str, a
     plain = normalise(tmp_path / "plain", tensors())
     spelled = normalise(tmp_path / "spelled", tensors(prefix=prefix, adapter=adapter))
     assert spelled == plain
+
+
+@pytest.mark.parametrize("kind", ["lora_bias", "use_dora"])
+@pytest.mark.parametrize("adapter", ["", ".default"])
+@pytest.mark.parametrize("prefix", PREFIXES[:3])
+def test_the_digest_covers_a_vector_under_every_spelling(kind: str, prefix: str, adapter: str, tmp_path: Path) -> None:
+    flag = {kind: True}
+    plain = normalise(tmp_path / "plain", tensors(vectors=kind), **flag)
+    assert normalise(tmp_path / "spelled", tensors(prefix=prefix, adapter=adapter, vectors=kind), **flag) == plain
+    content = tensors(vectors=kind)
+    content[vector_name(1, "self_attn.v_proj", kind)][3] += 1
+    assert normalise(tmp_path / "changed", content, **flag)[0] != plain[0]
+    assert normalise(tmp_path / "without", tensors())[0] != plain[0]
+
+
+def test_a_magnitude_means_the_same_with_and_without_the_word_weight(tmp_path: Path) -> None:
+    content = tensors(vectors="use_dora")
+    spelled = {f"{name}.weight" if "magnitude" in name else name: array for name, array in content.items()}
+    assert normalise(tmp_path / "a", content, use_dora=True) == normalise(tmp_path / "b", spelled, use_dora=True)
+
+
+def test_a_bias_and_a_magnitude_of_the_same_numbers_are_two_adapters(tmp_path: Path) -> None:
+    magnitudes = tensors(vectors="use_dora")
+    biases = {name.replace("lora_magnitude_vector", "lora_B.bias"): array for name, array in magnitudes.items()}
+    dora = normalise(tmp_path / "dora", magnitudes, use_dora=True)
+    bias = normalise(tmp_path / "bias", biases, lora_bias=True)
+    assert dora[0] != bias[0]
+    for (digest, data), kind in ((dora, DORA), (bias, BIAS)):
+        deltas = read_normalised_file(data, digest).deltas
+        assert [delta.kind for delta in deltas] == [kind] * 4
+        for delta in deltas:
+            assert delta.vector is not None
+            original = magnitudes[vector_name(delta.layer, delta.module, "use_dora")]
+            assert data[delta.vector.begin : delta.vector.end] == original.tobytes()
+            assert delta.block.has_vector
+
+
+def test_the_digest_does_not_say_how_the_tensors_were_spread_over_files(tmp_path: Path) -> None:
+    content = tensors(vectors="lora_bias")
+    plain = normalise(tmp_path / "plain", content, lora_bias=True)
+    names = sorted(content, reverse=True)
+    for n_shards in (1, 2, 5):
+        shards = [{name: content[name] for name in names[number::n_shards]} for number in range(n_shards)]
+        _, digest, data = normalise_folder(write_shards(tmp_path / str(n_shards), shards, lora_bias=True))
+        assert (digest, data) == plain
 
 
 def test_order_metadata_and_other_ways_to_say_the_same_scale_leave_the_digest_alone(tmp_path: Path) -> None:
@@ -94,6 +152,7 @@ def test_a_file_that_is_not_of_our_writing_is_damaged_even_under_its_own_digest(
         safetensors_bytes(tensors(), metadata={"format": "lorikeet-adapter-1"}),
         data.replace(b"lora_A", b"lora_B").replace(b"lora_B", b"lora_A", 1),
         data.replace(b"self_attn.q_proj", b"self_attn.x_proj"),
+        data.replace(b"layers.1.self_attn.q_proj", b"layers.0.self_attn.v_proj"),
         data[:-4],
         b"",
     ):

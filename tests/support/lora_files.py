@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lorikeet_adapters.digest import write_normalised
-from lorikeet_adapters.files import CONFIG_FILE, INDEX_FILE, is_adapter_file, weight_files
+from lorikeet_adapters.files import CONFIG_FILE, INDEX_FILE, is_adapter_file, shard_names, weight_files
 from lorikeet_adapters.modules import MODULES, Linear, ModuleTable
 from lorikeet_adapters.validate import ValidatedAdapter, validate_adapter
 
@@ -56,6 +56,12 @@ def tensor_name(layer: int, module: str, side: str, *, prefix: str = PEFT_PREFIX
     return f"{prefix}layers.{layer}.{module}.lora_{side}{adapter}.weight"
 
 
+def vector_name(layer: int, module: str, kind: str, *, prefix: str = PEFT_PREFIX, adapter: str = "") -> str:
+    """The name PEFT gives the vector of a pair; `kind` is "lora_bias" or "use_dora"."""
+    part = f"lora_B{adapter}.bias" if kind == "lora_bias" else f"lora_magnitude_vector{adapter}"
+    return f"{prefix}layers.{layer}.{module}.{part}"
+
+
 def tensors(
     *,
     layers: tuple[int, ...] = (0, 1),
@@ -64,8 +70,9 @@ def tensors(
     seed: int = 0,
     prefix: str = PEFT_PREFIX,
     adapter: str = "",
+    vectors: str = "",
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Random float32 pairs under the names PEFT would give them."""
+    """Random float32 pairs under the names PEFT would give them; `vectors` is the option that brings each its own."""
     generator = np.random.default_rng(seed)
     result = {}
     for layer in layers:
@@ -74,6 +81,9 @@ def tensors(
             for side, shape in (("A", (rank, n_in)), ("B", (n_out, rank))):
                 name = tensor_name(layer, module, side, prefix=prefix, adapter=adapter)
                 result[name] = generator.standard_normal(shape, dtype=np.float32)
+            if vectors:
+                name = vector_name(layer, module, vectors, prefix=prefix, adapter=adapter)
+                result[name] = generator.standard_normal(n_out, dtype=np.float32)
     return result
 
 
@@ -117,6 +127,23 @@ def write_files(
     weights = tensors() if content is None else content
     files.weights.write_bytes(weights if isinstance(weights, bytes) else safetensors_bytes(weights))
     return files
+
+
+def write_shards(
+    folder: Path, shards: Sequence[Mapping[str, np.ndarray[Any, Any]]], index: Any = None, **changes: Any
+) -> Path:
+    """A configuration, the shards, and their index, or the `index` that is given instead."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG_FILE).write_text(json.dumps({**CONFIG, **changes}))
+    names = shard_names(len(shards))
+    for name, content in zip(names, shards, strict=True):
+        (folder / name).write_bytes(safetensors_bytes(content, metadata={"format": "pt"}))
+    if index is None:
+        size = sum(array.nbytes for content in shards for array in content.values())
+        places = {tensor: name for name, content in zip(names, shards, strict=True) for tensor in content}
+        index = {"metadata": {"total_size": size}, "weight_map": places}
+    (folder / INDEX_FILE).write_bytes(index if isinstance(index, bytes) else json.dumps(index).encode())
+    return folder
 
 
 def validate_folder(folder: Path, table: ModuleTable = TABLE, *, max_rank: int = 64) -> ValidatedAdapter:
