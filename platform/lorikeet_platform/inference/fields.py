@@ -12,7 +12,7 @@ from typing import Final
 
 from lorikeet_platform.errors import MAX_QUOTED, PlatformError, quoted
 
-# They say who is asking, how to bill or what to keep, never what to answer.
+# They say how to bill or what to keep, never what to answer. Who is asking (`user`) is read, for sticky aliases.
 IGNORED: Final = frozenset(
     {
         "metadata",
@@ -20,9 +20,7 @@ IGNORED: Final = frozenset(
         "prediction",  # a hint for speed
         "prompt_cache_key",
         "prompt_cache_retention",
-        "safety_identifier",
         "store",
-        "user",
     }
 )
 

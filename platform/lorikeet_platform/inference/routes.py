@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -13,6 +14,7 @@ from lorikeet_platform.inference.answers import AnswerWriter, ChatWriter, Headin
 from lorikeet_platform.inference.schemas import ChatRequest, CompletionRequest, parse
 from lorikeet_platform.inference.service import Call, InferenceService
 from lorikeet_platform.inference.streaming import GenerationResponse
+from lorikeet_platform.registry.warming import take_out_damaged
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.web.access import Caller
 from lorikeet_platform.web.errors import request_id_of
@@ -37,6 +39,8 @@ def install(app: FastAPI, context: PlatformContext, metrics: GatewayMetrics) -> 
         client=context.engine_client,
         base_model=context.settings.model_name,
         metrics=metrics,
+        on_damaged=partial(take_out_damaged, context),
+        clock=context.clock,
     )
     app.state.inference = Inference(service, metrics)
     app.include_router(router)

@@ -21,6 +21,7 @@ from lorikeet_platform.inference.fields import take_supported
 MAX_MESSAGES: Final = 1024
 MAX_STOPS: Final = 4
 MAX_STOP_CHARS: Final = 64
+MAX_WHO: Final = 512
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
 
@@ -61,6 +62,13 @@ class SamplingFields(_Strict):
     n: int = Field(default=1, ge=1, le=MAX_CHOICES)
     stream: bool = False
     stream_options: StreamOptions = Field(default_factory=StreamOptions)
+    user: str | None = Field(default=None, max_length=MAX_WHO)
+    safety_identifier: str | None = Field(default=None, max_length=MAX_WHO)
+
+    @property
+    def who(self) -> str | None:
+        """Who is asking, for sticky aliases and nothing else; an empty name says nothing."""
+        return self.user or self.safety_identifier or None
 
     @field_validator("stop", mode="before")
     @classmethod

@@ -12,19 +12,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from lorikeet_engine.client import EngineClient, EngineInfo, Generation, GenerationRequest, Usage
-from lorikeet_engine.errors import DeadlineExceeded, EngineError, EngineFailure, Overloaded
+from lorikeet_engine.errors import AdapterDamaged, DeadlineExceeded, EngineError, EngineFailure, Overloaded
 from lorikeet_platform.auth.principal import Principal
+from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.inference.running import RunningAnswer, Steps
 from lorikeet_platform.inference.schemas import ChatRequest, CompletionRequest, SamplingFields
 from lorikeet_platform.registry.resolve import ResolvedModel, resolve_model
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
@@ -33,6 +35,7 @@ from lorikeet_platform.usage.service import Outcome, Ticket, UsageService
 # Longest answer of a request that names no limit.
 DEFAULT_MAX_TOKENS: Final = 1024
 SETTLE_AGAIN_AFTER_S: Final = (0.2, 1.0)
+WARM_TIMEOUT_S: Final = 10.0  # the caller waits meanwhile
 
 T = TypeVar("T")
 
@@ -41,10 +44,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request that may run: caller known, version pinned, prompt in tokens. Nothing is recorded yet."""
+    """A request that may run: caller known, version pinned, prompt in tokens. Nothing is recorded yet.
+
+    `user` is what sticky aliases go by, as far as the request says who is asking.
+    """
 
     principal: Principal
     resolved: ResolvedModel
+    user: str | None
     generation: GenerationRequest
     fingerprint: str
     created: int
@@ -54,12 +61,25 @@ class Call:
 
 
 class InferenceService:
-    """Prepares and runs generations on one engine."""
+    """Prepares and runs generations on one engine.
+
+    Args:
+        on_damaged: takes out of service whatever of a tenant has a damaged image (tenant id, digest); synchronous.
+    """
 
     def __init__(
-        self, *, db: Database, usage: UsageService, client: EngineClient, base_model: str, metrics: GatewayMetrics
+        self,
+        *,
+        db: Database,
+        usage: UsageService,
+        client: EngineClient,
+        base_model: str,
+        metrics: GatewayMetrics,
+        on_damaged: Callable[[str, str], None],
+        clock: Clock = now_us,
     ) -> None:
         self._db = db
+        self._on_damaged, self._clock = on_damaged, clock
         self._usage = usage
         self._client = client
         self._base_model = base_model
@@ -81,28 +101,31 @@ class InferenceService:
         return self._prepare(principal, request_id, body, resolved, prompt)
 
     @asynccontextmanager
-    async def run(self, call: Call) -> AsyncIterator[Generation]:
+    async def run(self, call: Call) -> AsyncIterator[RunningAnswer]:
         """Generate, inside an open usage record. Raises PlatformError for what the engine refuses or fails."""
         outcome: Outcome = "server_error"
-        generation: Generation | None = None
+        answer = RunningAnswer(call.resolved, self._steps(call), self._clock)
         with self._metrics.in_flight.track_inprogress():
             opening = asyncio.ensure_future(asyncio.to_thread(self._open_ticket, call))
             try:
                 await asyncio.shield(opening)
-                generation = await self._client.generate(call.generation)
-                yield generation
+                await answer.begin()
+                yield answer
                 outcome = "ok"
             except EngineError as error:
                 outcome = _outcome_of(error)
+                if isinstance(error, AdapterDamaged):
+                    await to_its_end(self._take_out(call.principal.tenant_id, answer.resolved))
                 raise platform_error(error) from error
             except asyncio.CancelledError:
                 outcome = "shed" if self._draining else "client_cancelled"
                 raise
-            except Exception:
-                outcome = "server_error"
+            except Exception as error:
+                is_gone = isinstance(error, PlatformError) and error.code == "model_not_found"
+                outcome = "shed" if is_gone else "server_error"
                 raise
             finally:
-                await to_its_end(self._settle(opening, generation, outcome))
+                await to_its_end(self._settle(opening, answer, outcome))
 
     def track(self, task: asyncio.Task[None]) -> None:
         """`drain` shall wait for this task, and cancel it in the end."""
@@ -124,14 +147,37 @@ class InferenceService:
         if late:
             await asyncio.wait(late)
 
+    def _steps(self, call: Call) -> Steps:
+        tenant_id = call.principal.tenant_id
+
+        async def start(resolved: ResolvedModel) -> Generation:
+            return await self._client.generate(replace(call.generation, adapter_digest=resolved.digest))
+
+        async def resolve() -> ResolvedModel:
+            return await asyncio.to_thread(self._resolve_in_thread, tenant_id, call.resolved.model, call.user)
+
+        async def warm(resolved: ResolvedModel) -> None:
+            if resolved.digest is not None:
+                await self._client.warm_adapter(tenant_id, resolved.digest, WARM_TIMEOUT_S)
+
+        return Steps(start=start, resolve=resolve, warm=warm)
+
+    async def _take_out(self, tenant_id: str, resolved: ResolvedModel) -> None:
+        """A damaged adapter answers nobody else; the caller is told the same whether or not that can be written now."""
+        if resolved.digest is not None:
+            try:
+                await asyncio.to_thread(self._on_damaged, tenant_id, resolved.digest)
+            except SQLAlchemyError as error:
+                log.error("a damaged adapter is still in service", version=resolved.version_id, exc_info=error)
+
     async def _resolve(self, principal: Principal, body: SamplingFields) -> ResolvedModel:
         if self._draining:
             raise PlatformError("draining", "this server is shutting down")
-        return await asyncio.to_thread(self._resolve_in_thread, principal.tenant_id, body.model)
+        return await asyncio.to_thread(self._resolve_in_thread, principal.tenant_id, body.model, body.who)
 
-    def _resolve_in_thread(self, tenant_id: str, model: str) -> ResolvedModel:
+    def _resolve_in_thread(self, tenant_id: str, model: str, user: str | None) -> ResolvedModel:
         with self._db.read() as session:
-            return resolve_model(session, tenant_id, model, self._base_model)
+            return resolve_model(session, tenant_id, model, self._base_model, user=user)
 
     def _prepare(
         self,
@@ -158,6 +204,7 @@ class InferenceService:
         return Call(
             principal=principal,
             resolved=resolved,
+            user=body.who,
             generation=generation,
             fingerprint=info.model_digest,
             created=int(time.time()),
@@ -181,28 +228,28 @@ class InferenceService:
             stream=call.stream,
         )
 
-    async def _settle(self, opening: asyncio.Future[Ticket], generation: Generation | None, outcome: Outcome) -> None:
-        usage = Usage(prompt_tokens=0, completion_tokens=0)
-        if generation is not None:
-            with contextlib.suppress(EngineError):  # an engine that is gone has nothing left to stop
-                await generation.close()
-            usage = generation.usage
+    async def _settle(self, opening: asyncio.Future[Ticket], answer: RunningAnswer, outcome: Outcome) -> None:
+        with contextlib.suppress(EngineError):  # an engine that is gone has nothing left to stop
+            await answer.close()
+        usage = answer.usage
         await asyncio.wait([opening])
         if opening.exception() is not None:
             return  # no record was opened, so nothing ran
         self._metrics.count_tokens(
             prompt=usage.prompt_tokens, completion=usage.completion_tokens, cached=usage.cached_tokens
         )
-        await self._record(opening.result(), usage, outcome)
+        await self._record(opening.result(), usage, outcome, answer)
 
-    async def _record(self, ticket: Ticket, usage: Usage, outcome: Outcome) -> None:
+    async def _record(self, ticket: Ticket, usage: Usage, outcome: Outcome, answer: RunningAnswer) -> None:
         """Settle, waiting out a database in trouble; the caller's answer is good whatever becomes of its record.
 
         What cannot be settled stays open in the table, and its figures in the log.
         """
         for pause_s in (*SETTLE_AGAIN_AFTER_S, None):
             try:
-                await asyncio.to_thread(ticket.settle, usage, outcome)
+                await asyncio.to_thread(
+                    ticket.settle, usage, outcome, answered_by=answer.resolved, first_token_at=answer.first_token_at
+                )
                 return
             except (SQLAlchemyError, PlatformError) as error:
                 if pause_s is None:
@@ -224,6 +271,8 @@ def platform_error(error: EngineError) -> PlatformError:
     if isinstance(error, EngineFailure):
         log.error("engine failed a request", error=type(error).__name__)
         return PlatformError("internal_error", "the engine failed while working on this request")
+    if isinstance(error, AdapterDamaged):
+        return PlatformError("integrity_error")
     return PlatformError(error.code, error.message, param=error.param, retry_after_s=error.retry_after_s)
 
 

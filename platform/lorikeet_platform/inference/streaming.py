@@ -15,9 +15,10 @@ import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lorikeet_engine.client import Delta, Generation
+from lorikeet_engine.client import Delta
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.inference.answers import AnswerWriter, WholeText, error_frame
+from lorikeet_platform.inference.running import RunningAnswer
 from lorikeet_platform.inference.service import Call, InferenceService, to_its_end
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.web.errors import error_body
@@ -37,7 +38,6 @@ class GenerationResponse(Response):
         self._started_at = time.monotonic()
         self._is_started = False
         del self.headers["content-length"]
-        self.headers["x-lorikeet-model-version"] = call.resolved.version_id or call.resolved.model
         if call.stream:
             self.headers["x-accel-buffering"] = "no"
 
@@ -77,40 +77,42 @@ class GenerationResponse(Response):
         n = self._call.generation.n
         pieces: list[list[str]] = [[] for _ in range(n)]
         reasons = ["stop"] * n
-        async with self._service.run(self._call) as generation:
-            async for delta in self._timed(generation):
+        async with self._service.run(self._call) as answer:
+            async for delta in self._timed(answer):
                 pieces[delta.index].append(delta.text)
                 reasons[delta.index] = delta.finish_reason or reasons[delta.index]
         # Sent only now: an answer that the caller has is an answer that is on record.
         texts = [WholeText("".join(text), reason) for text, reason in zip(pieces, reasons, strict=True)]
-        body = self._writer.whole(texts, generation.usage)
+        body = self._writer.whole(texts, answer.usage)
         self.headers["content-length"] = str(len(body))
-        await self._start(send)
+        await self._start(answer, send)
         await send({"type": "http.response.body", "body": body})
 
     async def _stream(self, send: Send) -> None:
-        async with self._service.run(self._call) as generation:
-            async for delta in self._timed(generation):
+        async with self._service.run(self._call) as answer:
+            async for delta in self._timed(answer):
                 frames = self._writer.chunk(delta)
                 if not self._is_started:
-                    await self._start(send)
+                    await self._start(answer, send)
                     frames = self._writer.opening() + frames
                 if frames:
                     await send({"type": "http.response.body", "body": frames, "more_body": True})
-        await send({"type": "http.response.body", "body": self._writer.closing(generation.usage)})
+        await send({"type": "http.response.body", "body": self._writer.closing(answer.usage)})
 
-    async def _timed(self, generation: Generation) -> AsyncIterator[Delta]:
+    async def _timed(self, answer: RunningAnswer) -> AsyncIterator[Delta]:
         kind = "base" if self._call.resolved.digest is None else "adapter"
         is_first = True
-        async for delta in generation:
+        async for delta in answer:
             if is_first:
                 self._metrics.ttft_seconds.labels(kind).observe(time.monotonic() - self._started_at)
                 is_first = False
             yield delta
         self._metrics.e2e_seconds.labels(kind).observe(time.monotonic() - self._started_at)
 
-    async def _start(self, send: Send) -> None:
+    async def _start(self, answer: RunningAnswer, send: Send) -> None:
+        """Only now it is certain which version answers."""
         self._is_started = True
+        self.headers["x-lorikeet-model-version"] = answer.resolved.version_id or answer.resolved.model
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
 
     async def _fail(self, error: PlatformError, send: Send) -> None:

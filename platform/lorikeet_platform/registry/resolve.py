@@ -33,7 +33,7 @@ class ResolvedModel:
 
 
 # id, adapter_id, number, digest, weight, sticky
-_Candidate = Row[tuple[str, str, int, str | None, int, str]]
+_Candidate = Row[str, str, int, str | None, int, str]
 
 
 def resolve_model(
@@ -56,7 +56,7 @@ def resolve_model(
 
 def _candidates(
     tenant_id: str, base_model: str, reference: ModelReference
-) -> Select[tuple[str, str, int, str | None, int, str]]:
+) -> Select[str, str, int, str | None, int, str]:
     """The ready versions that the name may mean, by number."""
     columns = (AdapterVersion.id, AdapterVersion.adapter_id, AdapterVersion.number, AdapterVersion.digest)
     is_candidate = (

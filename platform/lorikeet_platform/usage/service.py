@@ -51,8 +51,30 @@ class Ticket:
         self._db, self._clock = db, clock
         self.tenant_id, self.request_id = tenant_id, request_id
 
-    def settle(self, usage: TokenCounts, outcome: Outcome) -> bool:
-        """Close the record; True for the one call that did. Later calls change nothing, in any process."""
+    def settle(
+        self,
+        usage: TokenCounts,
+        outcome: Outcome,
+        *,
+        answered_by: MeteredModel | None = None,
+        first_token_at: int | None = None,
+    ) -> bool:
+        """Close the record; True for the one call that did. Later calls change nothing, in any process.
+
+        Args:
+            answered_by: where it is not what the record was opened for.
+        """
+        values: dict[str, object] = {
+            "state": "settled",
+            "outcome": outcome,
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "first_token_at": first_token_at,
+            "settled_at": self._clock(),
+        }
+        if answered_by is not None:
+            values |= {"adapter_id": answered_by.adapter_id, "version_id": answered_by.version_id}
         statement = (
             update(UsageRecord)
             .where(
@@ -60,14 +82,7 @@ class Ticket:
                 UsageRecord.request_id == self.request_id,
                 UsageRecord.state == "open",
             )
-            .values(
-                state="settled",
-                outcome=outcome,
-                prompt_tokens=usage.prompt_tokens,
-                completion_tokens=usage.completion_tokens,
-                cached_tokens=usage.cached_tokens,
-                settled_at=self._clock(),
-            )
+            .values(values)
             .execution_options(synchronize_session=False)
             .returning(UsageRecord.request_id)
         )

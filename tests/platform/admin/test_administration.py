@@ -100,7 +100,9 @@ def test_a_tenants_adapters_are_shown_with_versions_and_aliases(
         a_version(work, harbour, name="pirate", number=2, state="rejected")
         a_version(work, orchard, name="haiku")
     [adapter] = owner.get(f"{TENANTS}/harbour/adapters").json()["data"]
-    assert (adapter["name"], adapter["aliases"]) == ("pirate", {"live": 1})
+    assert [(alias["alias"], alias["targets"]) for alias in adapter["aliases"]] == [
+        ("live", [{"version": 1, "weight": 100}])
+    ]
     assert [(version["number"], version["state"]) for version in adapter["versions"]] == [(2, "rejected"), (1, "ready")]
 
 

@@ -201,11 +201,11 @@ def test_a_database_that_comes_back_settles_and_one_that_does_not_leaves_the_ans
     monkeypatch.setattr("lorikeet_platform.inference.service.SETTLE_AGAIN_AFTER_S", (0.0, 0.0))
     settle, failures = Ticket.settle, [1, 3]
 
-    def failing(ticket: Ticket, *arguments: Any) -> bool:
+    def failing(ticket: Ticket, *arguments: Any, **options: Any) -> bool:
         if failures[0]:
             failures[0] -= 1
             raise OperationalError("update", {}, Exception("database is locked"))
-        return settle(ticket, *arguments)
+        return settle(ticket, *arguments, **options)
 
     monkeypatch.setattr(Ticket, "settle", failing)
     for _ in range(2):

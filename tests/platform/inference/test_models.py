@@ -14,7 +14,7 @@ def test_a_tenant_sees_the_base_model_and_its_own_adapters(gateway: Gateway) -> 
     ]
     detail = models["data"][1]["lorikeet"]
     assert detail["base_model"] == "tiny"
-    assert detail["aliases"] == {"live": 1}
+    assert detail["aliases"] == {"live": [{"version": 1, "weight": 100}]}
     assert detail["version_id"].startswith("ver_")
 
 

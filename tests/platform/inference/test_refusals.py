@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lorikeet_engine.client import Delta
-from lorikeet_engine.errors import AdapterRetired, DeadlineExceeded, EngineError, Overloaded, TenantLimited
+from lorikeet_engine.errors import DeadlineExceeded, EngineError, Overloaded, TenantLimited
 from tests.platform.inference.conftest import CHAT, Gateway
 
 OWN = TenantLimited("your own limit: 128 of its requests wait already", retry_after_s=3.2, reason="tenant_queue")
@@ -44,14 +44,6 @@ def test_a_refusal_names_the_limit_says_when_to_come_back_and_bills_nothing(
     assert response.headers["x-should-retry"] == "true"
     [record] = gateway.usage()
     assert (record.state, record.outcome, record.prompt_tokens, record.completion_tokens) == ("settled", outcome, 0, 0)
-
-
-def test_an_adapter_that_is_being_retired_is_no_reason_to_try_again(gateway: Gateway) -> None:
-    gateway.engine.scripts.append([AdapterRetired("the adapter is being taken out of service")])
-    response = gateway.post({**CHAT, "model": "pirate"})
-    assert (response.status_code, response.json()["error"]["code"]) == (409, "adapter_retired")
-    assert response.headers["x-should-retry"] == "false"
-    assert "retry-after" not in response.headers
 
 
 def test_what_was_answered_before_a_late_error_is_billed(gateway: Gateway) -> None:

@@ -13,6 +13,7 @@ from lorikeet_platform.db.tables import Adapter, AdapterVersion, Job
 from lorikeet_platform.registry.names import is_adapter_name
 from tests.support.platform_parts import CONFIG, WEIGHTS, FakeClock, Tenant, Uploader, a_version
 
+INDEX, SHARD = "adapter_model.safetensors.index.json", "adapter_model-00001-of-00002.safetensors"
 ONE, TWO = b'{"r": 4}', b"weights"
 
 
@@ -34,7 +35,7 @@ def test_sealing_makes_adapter_version_and_job_at_once(context: PlatformContext,
     assert (version["bytes"], version["digest"], version["description"]) == (15, None, "talks like a pirate")
     assert counts(context) == (1, 1, 1)
     shown = uploader.client.get("/v1/adapters/pirate", headers=uploader.tenant.auth).json()
-    assert (shown["aliases"], shown["versions"]) == ({}, [version])
+    assert (shown["aliases"], shown["versions"]) == ([], [version])
 
 
 def test_the_same_content_leads_to_the_same_ready_version(context: PlatformContext, uploader: Uploader) -> None:
@@ -117,9 +118,14 @@ def test_another_tenants_uploads_are_missing_like_none(api: TestClient, uploader
     ("body", "expected"),
     [
         ({}, (400, "missing_parameter", "files")),
-        ({"files": {}}, (400, "missing_parameter", f"files.{CONFIG}")),
+        ({"files": {}}, (400, "invalid_value", "files")),
+        ({"files": {WEIGHTS: "b", INDEX: "a"}}, (400, "missing_parameter", f"files.{CONFIG}")),
+        ({"files": {CONFIG: "a", INDEX: "b"}}, (400, "invalid_value", f"files.{INDEX}")),
+        ({"files": {CONFIG: "a", SHARD: "b"}}, (400, "missing_parameter", f"files.{INDEX}")),
+        ({"files": {CONFIG: "a", WEIGHTS: "b", SHARD: "c"}}, (400, "invalid_value", f"files.{WEIGHTS}")),
+        ({"files": {CONFIG: "a", "../" + WEIGHTS: "b"}}, (400, "unknown_parameter", f"files.../{WEIGHTS}")),
         ({"files": {CONFIG: "a", WEIGHTS: "b", "x": "c"}}, (400, "unknown_parameter", "files.x")),
-        ({"files": {CONFIG: "a", WEIGHTS: "b"}, "alias": "best"}, (400, "invalid_value", "alias")),
+        ({"files": {CONFIG: "a", WEIGHTS: "b"}, "alias": "Best"}, (400, "invalid_value", "alias")),
         ({"files": {CONFIG: 7, WEIGHTS: "b"}}, (400, "invalid_value", f"files.{CONFIG}")),
         ({"files": {CONFIG: "a", WEIGHTS: "b"}, "wait": True}, (400, "unknown_parameter", "wait")),
     ],
