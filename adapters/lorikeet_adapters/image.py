@@ -126,7 +126,7 @@ def _check_finite(values: torch.Tensor, tensor: TensorEntry) -> None:
         raise AdapterRejected(
             "weight_out_of_range",
             subject=tensor.name,
-            found=f"values beyond {values.dtype} as they are served",
+            found=f"values that are not finite as they are served, in {str(values.dtype).removeprefix('torch.')}",
             allowed="finite values",
         )
 

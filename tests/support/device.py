@@ -16,6 +16,7 @@ from lorikeet_engine.execution.profiled_ops import profiled
 from lorikeet_engine.execution.runner import ModelRunner
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.model_spec import load_model_spec
+from lorikeet_engine.models.served_linears import ServedLinears
 from lorikeet_engine.models.weights import load_weights
 from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.ops.interface import Ops
@@ -75,6 +76,15 @@ def open_runner(
         placement=placement,
         timeline=timeline or NOT_PROFILED,
     )
+
+
+def open_linears(
+    model_dir: Path, ops: Ops, *, dtype: torch.dtype = torch.float32, packed_from: torch.dtype | None = None
+) -> ServedLinears:
+    """What DoRA of this model is packed with; it holds weights of its own, packed by the same ops."""
+    spec = load_model_spec(model_dir)
+    weights = load_weights(model_dir, spec, dtype=dtype, ops=ops, packed_from=packed_from)
+    return ServedLinears(ops=ops, weights=weights, table=spec.module_table("tiny"))
 
 
 @dataclass

@@ -20,7 +20,7 @@ from transformers import (
     SmolLM3Config,
 )
 
-from lorikeet_adapters.image import AdapterImage, pack_image
+from lorikeet_adapters.image import AdapterImage, BaseLinears, pack_image
 from lorikeet_adapters.modules import ModuleTable
 from tests.support.lora_files import normalise_folder
 
@@ -89,14 +89,20 @@ def oracle_logits(model: Any, tokens: list[int]) -> torch.Tensor:
     return logits
 
 
-def save_adapter(model_dir: Path, directory: Path, *, seed: int, **options: Any) -> Path:
-    """An adapter whose B is random: PEFT starts it at zero, which would be no adapter at all."""
+@torch.no_grad()
+def save_adapter(model_dir: Path, directory: Path, *, seed: int = 1, strength: float = 0.2, **options: Any) -> Path:
+    """An adapter of random numbers, saved by PEFT.
+
+    Nothing is left at the value it starts with: a B or a bias of zero, or a magnitude that is just the length of its
+    row, would hide that it is not applied.
+    """
     torch.manual_seed(seed)
     model = get_peft_model(load_oracle(model_dir), LoraConfig(task_type="CAUSAL_LM", **options))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(std=0.2)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            parameter.normal_(std=strength)
+        elif "lora_magnitude_vector" in name:
+            parameter *= 1.0 + 1.5 * strength * torch.randn_like(parameter)
     model.save_pretrained(directory)
     return directory
 
@@ -105,7 +111,9 @@ def load_adapted_oracle(model_dir: Path, adapter_dir: Path) -> Any:
     return PeftModel.from_pretrained(load_oracle(model_dir), adapter_dir).eval()
 
 
-def pack_adapter(adapter_dir: Path, table: ModuleTable, dtype: torch.dtype) -> AdapterImage:
+def pack_adapter(
+    adapter_dir: Path, table: ModuleTable, dtype: torch.dtype, base: BaseLinears | None = None
+) -> AdapterImage:
     _, digest, data = normalise_folder(adapter_dir, table)
     assert hashlib.sha256(data).hexdigest() == digest
-    return pack_image(data, digest=digest, table=table, dtype=dtype)
+    return pack_image(data, digest=digest, table=table, dtype=dtype, base=base)

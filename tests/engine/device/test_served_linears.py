@@ -15,12 +15,11 @@ from lorikeet_adapters.modules import MODULES
 from lorikeet_engine.model_spec import load_model_spec
 from lorikeet_engine.models import served_linears
 from lorikeet_engine.models.served_linears import ServedLinears
-from lorikeet_engine.models.weights import load_weights
 from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.ops.native.int8 import Int8CpuOps, dequantise, quantise
 from lorikeet_engine.ops.native.ops import NativeCpuOps
 from lorikeet_engine.ops.reference import ReferenceOps
-from tests.support.device import Driven, generate, open_runner, random_ids
+from tests.support.device import Driven, generate, open_linears, open_runner, random_ids
 from tests.support.ops_cases import BACKENDS, NATIVE_LIBRARY
 from tests.support.tiny_models import VOCAB
 
@@ -33,14 +32,6 @@ TOLERANCE = 2**-20  # relative, of a length in float32
 
 def randn(*shape: int, seed: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
-def open_linears(
-    directory: Path, ops: Ops, dtype: torch.dtype, packed_from: torch.dtype | None = None
-) -> ServedLinears:
-    spec = load_model_spec(directory)
-    weights = load_weights(directory, spec, dtype=dtype, ops=ops, packed_from=packed_from)
-    return ServedLinears(ops=ops, weights=weights, table=spec.module_table("tiny"))
 
 
 def check_all(linears: ServedLinears, directory: Path, served: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -63,13 +54,15 @@ def test_every_module_has_the_rows_of_the_checkpoint_as_they_are_served(
     backend: str, dtype: str, model: str, model_dir: ModelDir
 ) -> None:
     directory, narrow = model_dir(model), DTYPES[dtype]
-    check_all(open_linears(directory, BACKENDS_HERE[backend](), narrow), directory, lambda weight: weight.to(narrow))
+    check_all(
+        open_linears(directory, BACKENDS_HERE[backend](), dtype=narrow), directory, lambda weight: weight.to(narrow)
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_of_8_bit_weights_the_dequantised_ones_count(dtype: str, model_dir: ModelDir) -> None:
     directory, narrow = model_dir("qwen2"), DTYPES[dtype]
-    linears = open_linears(directory, Int8CpuOps(NATIVE_LIBRARY, narrow), narrow, torch.float32)
+    linears = open_linears(directory, Int8CpuOps(NATIVE_LIBRARY, narrow), dtype=narrow, packed_from=torch.float32)
     check_all(linears, directory, lambda weight: dequantise(*quantise(weight)))
 
 
@@ -79,13 +72,13 @@ def test_a_weight_larger_than_a_piece_is_read_in_pieces(
 ) -> None:
     monkeypatch.setattr(served_linears, "PIECE_ELEMENTS", 7 * 64)
     directory = model_dir("llama")
-    check_all(open_linears(directory, BACKENDS_HERE[backend](), torch.float32), directory, lambda weight: weight)
+    check_all(open_linears(directory, BACKENDS_HERE[backend]()), directory, lambda weight: weight)
 
 
 def test_rows_that_nearly_vanish_keep_their_digits(model_dir: ModelDir) -> None:
     """|W|^2 + 2 b (A W) + ... would lose them: that is why the rows themselves are added up."""
     directory = model_dir("llama")
-    linears = open_linears(directory, NativeCpuOps(NATIVE_LIBRARY), torch.float32)
+    linears = open_linears(directory, NativeCpuOps(NATIVE_LIBRARY))
     weight = load_file(directory / "model.safetensors")["model.layers.1.self_attn.k_proj.weight"]
     left, values, right = torch.linalg.svd(weight.double(), full_matrices=False)
     a, b = right.float(), (-0.9999 * left * values).float()
@@ -99,9 +92,8 @@ def test_rows_that_nearly_vanish_keep_their_digits(model_dir: ModelDir) -> None:
 def test_a_loader_that_asks_beside_the_steps_changes_neither(backend: str, model_dir: ModelDir) -> None:
     """Native ops gather a step's calls and share its memory; one that joined them would end up in another's step."""
     directory = model_dir("qwen2")
-    runner = open_runner(directory, ops=BACKENDS[backend]())
-    ops, weights = runner._model._ops, runner._model._weights
-    linears = ServedLinears(ops=ops, weights=weights, table=runner.spec.module_table("tiny"))
+    ops = BACKENDS[backend]()
+    runner, linears = open_runner(directory, ops=ops), open_linears(directory, ops)
 
     def answer() -> dict[str, list[int]]:
         driven = [
