@@ -4,6 +4,9 @@ import { QueryClientProvider, type QueryClient } from "@tanstack/react-query";
 import { Link, Route, Switch } from "wouter";
 
 import { Empty } from "@/components/feedback/empty";
+import { AdapterPage } from "@/features/adapters/detail/adapter-page";
+import { UploadPage } from "@/features/adapters/upload/upload-page";
+import { VersionPage } from "@/features/adapters/version/version-page";
 import { OverviewPage } from "@/features/overview/overview-page";
 import { RequireSession } from "@/features/session/require-session";
 import { SignInPage } from "@/features/session/sign-in-page";
@@ -32,6 +35,13 @@ function Pages() {
           <Switch>
             <Route path="/" component={OverviewPage} />
             <Route path="/tenants" component={TenantsPage} />
+            <Route path="/tenants/:slug/adapters/:name/versions/:number">
+              {({ slug, name, number }) => <VersionPage slug={slug} name={name} number={number} />}
+            </Route>
+            <Route path="/tenants/:slug/adapters/:name">
+              {({ slug, name }) => <AdapterPage key={name} slug={slug} name={name} />}
+            </Route>
+            <Route path="/tenants/:slug/upload">{({ slug }) => <UploadPage slug={slug} />}</Route>
             <Route path="/tenants/:slug/:tab?">{({ slug, tab }) => <TenantPage slug={slug} tab={tab} />}</Route>
             <Route component={NoSuchPage} />
           </Switch>

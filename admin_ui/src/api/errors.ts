@@ -25,13 +25,17 @@ function isErrorBody(body: unknown): body is ErrorBody {
 }
 
 export async function readApiError(response: Response): Promise<ApiError> {
-  const header = response.headers.get("x-request-id");
   const body: unknown = await response.json().catch(() => null);
+  return apiErrorOf(response.status, body, response.headers.get("x-request-id"));
+}
+
+/** `body` as it was parsed; null for one that is no JSON. */
+export function apiErrorOf(status: number, body: unknown, requestId: string | null): ApiError {
   if (isErrorBody(body)) {
     const { message, code, param } = body.error;
-    return new ApiError(message, response.status, code, body.request_id ?? header, param ?? null);
+    return new ApiError(message, status, code, body.request_id ?? requestId, param ?? null);
   }
-  return new ApiError(`The server answered with status ${response.status}.`, response.status, "unreadable", header);
+  return new ApiError(`The server answered with status ${status}.`, status, "unreadable", requestId);
 }
 
 export function unreachable(): ApiError {

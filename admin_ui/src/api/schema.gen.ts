@@ -84,23 +84,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/v1/tenants/{slug}/adapters": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List Adapters */
-        get: operations["list_adapters"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/admin/v1/tenants": {
         parameters: {
             query?: never;
@@ -160,6 +143,378 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/tenants/{slug}/adapters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List Adapters */
+        get: operations["list_adapters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get Adapter */
+        get: operations["get_adapter"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Adapter
+         * @description Remove an adapter with its versions and aliases. What runs on it ends as it began; its name is free at once.
+         */
+        delete: operations["delete_adapter"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters/{name}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Versions
+         * @description Newest first.
+         */
+        get: operations["list_versions"];
+        put?: never;
+        /**
+         * Create Version
+         * @description Seal complete uploads into a version; 200 with the existing one when a ready version has the same content.
+         */
+        post: operations["create_version"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters/{name}/versions/{number}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Version
+         * @description The version; with `wait`, as soon as it is no longer being validated.
+         */
+        get: operations["get_version"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Version
+         * @description Take a version out of service and remove its files as soon as nothing runs on it; its number is never used again.
+         *
+         *     Refused while an alias points at it.
+         */
+        delete: operations["delete_version"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters/{name}/versions/{number}/retire": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Retire Version
+         * @description Take a version out of service; what runs on it ends as it began, and it can be restored for a while.
+         *
+         *     Refused while an alias points at it.
+         */
+        post: operations["retire_version"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters/{name}/versions/{number}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Restore Version
+         * @description Put a retired version into service again, once the engine has it.
+         */
+        post: operations["restore_version"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters/{name}/versions/{number}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Retry Version
+         * @description Validate a version again whose validation failed for a reason of ours.
+         */
+        post: operations["retry_version"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters/{name}/versions/{number}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List Files */
+        get: operations["list_files"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters/{name}/versions/{number}/files/{filename}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download File
+         * @description The file, byte for byte; an answer that ends early is one whose stored bytes are damaged.
+         */
+        get: operations["download_file"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters/{name}/aliases": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List Aliases */
+        get: operations["list_aliases"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters/{name}/aliases/{alias}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Alias
+         * @description Where the alias points; its revision is also the answer's ETag.
+         */
+        get: operations["get_alias"];
+        /**
+         * Set Alias
+         * @description Point an alias, which is created when it is missing, at one to five ready versions.
+         *
+         *     The engine loads them first; requests follow when all of them are there.
+         */
+        put: operations["set_alias"];
+        post?: never;
+        /**
+         * Delete Alias
+         * @description End an alias; its history stays.
+         */
+        delete: operations["delete_alias"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters/{name}/aliases/{alias}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Alias History
+         * @description Every revision, newest first, of aliases that are gone, too.
+         */
+        get: operations["list_alias_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters/{name}/aliases/{alias}/rollback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Roll Back Alias
+         * @description Let the alias say again what it said in an earlier revision; that is a new revision.
+         */
+        post: operations["roll_back_alias"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters/{name}/versions/{number}/quarantine": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Quarantine Version
+         * @description Take a version out of service at once and end what runs on it.
+         *
+         *     Aliases that point at it go back to their last healthy revision, or end where there is none.
+         */
+        post: operations["quarantine_version"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/adapters/{name}/versions/{number}/release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Release Version
+         * @description Put a quarantined version into service again, once the engine has it; aliases stay where they are.
+         */
+        post: operations["release_version"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/uploads": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Uploads
+         * @description Uploads that are not complete or not sealed yet: what a client on another machine goes on with.
+         */
+        get: operations["list_uploads"];
+        put?: never;
+        /**
+         * Create Upload
+         * @description Announce a file: its length, and in Upload-Metadata its adapter, file name and SHA-256.
+         */
+        post: operations["create_upload"];
+        delete?: never;
+        /**
+         * Describe Uploads
+         * @description What this server speaks.
+         */
+        options: operations["describe_uploads"];
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/uploads/{upload_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Terminate Upload
+         * @description Forget the upload and its bytes.
+         */
+        delete: operations["terminate_upload"];
+        options?: never;
+        /**
+         * Get Upload
+         * @description Where the upload stands.
+         */
+        head: operations["get_upload"];
+        /**
+         * Append To Upload
+         * @description Append the body at Upload-Offset.
+         */
+        patch: operations["append_to_upload"];
+        trace?: never;
+    };
     "/livez": {
         parameters: {
             query?: never;
@@ -200,7 +555,7 @@ export interface components {
     schemas: {
         /**
          * Adapter
-         * @description An adapter with its versions, newest first; `aliases` maps an alias to a version's number.
+         * @description An adapter with its versions, newest first, and its aliases by name.
          */
         Adapter: {
             /** Id */
@@ -212,9 +567,7 @@ export interface components {
             /** Created At */
             created_at: number;
             /** Aliases */
-            aliases: {
-                [key: string]: number;
-            };
+            aliases: components["schemas"]["Alias"][];
             /** Versions */
             versions: components["schemas"]["Version"][];
         };
@@ -261,10 +614,167 @@ export interface components {
             /** Longest Wait S */
             longest_wait_s: number;
         };
+        /** Alias */
+        Alias: {
+            /** Alias */
+            alias: string;
+            /** Revision */
+            revision: number;
+            /** Targets */
+            targets: components["schemas"]["AliasTarget"][];
+            /**
+             * Sticky
+             * @enum {string}
+             */
+            sticky: "none" | "user";
+            guard: components["schemas"]["Guard"] | null;
+            /** Updated By */
+            updated_by: string;
+            /** Updated At */
+            updated_at: number;
+        };
+        /** AliasHistory */
+        AliasHistory: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object: "list";
+            /** Data */
+            data: components["schemas"]["AliasRevision"][];
+        };
+        /** AliasList */
+        AliasList: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object: "list";
+            /** Data */
+            data: components["schemas"]["Alias"][];
+        };
+        /**
+         * AliasRevision
+         * @description One entry of an alias's history; without targets: it was removed then.
+         */
+        AliasRevision: {
+            /** Revision */
+            revision: number;
+            /** Targets */
+            targets: components["schemas"]["AliasTarget"][];
+            /**
+             * Sticky
+             * @enum {string}
+             */
+            sticky: "none" | "user";
+            guard: components["schemas"]["Guard"] | null;
+            /** Actor */
+            actor: string;
+            /** Reason */
+            reason: string | null;
+            /** At */
+            at: number;
+        };
+        /** AliasRollback */
+        AliasRollback: {
+            /**
+             * To Revision
+             * @description the one before, when absent
+             */
+            to_revision?: number | null;
+            /** Reason */
+            reason?: string | null;
+        };
+        /**
+         * AliasSet
+         * @description Where an alias shall point; the weights add up to 100.
+         */
+        AliasSet: {
+            /** Targets */
+            targets: components["schemas"]["AliasTarget"][];
+            /**
+             * Sticky
+             * @description user: whoever sends the same `user` gets the same version
+             * @default none
+             * @enum {string}
+             */
+            sticky: "none" | "user";
+            guard?: components["schemas"]["Guard"] | null;
+            /** Reason */
+            reason?: string | null;
+        };
+        /**
+         * AliasTarget
+         * @description One version of the adapter, with its share of the requests in percent.
+         */
+        AliasTarget: {
+            /** Version */
+            version: number;
+            /**
+             * Weight
+             * @default 100
+             */
+            weight: number;
+        };
         /** BootstrapRequest */
         BootstrapRequest: {
             /** Token */
             token: string;
+        };
+        /**
+         * Certificate
+         * @description `lorikeet_adapters.certificate.Certificate`, which says what each figure is.
+         */
+        Certificate: {
+            /** Config Digest */
+            config_digest: string;
+            /** Tensor Digest */
+            tensor_digest: string;
+            /** Base Model */
+            base_model: string;
+            /** Base Model Digest */
+            base_model_digest: string;
+            /** Modules */
+            modules: {
+                [key: string]: number;
+            };
+            /** Ranks */
+            ranks: {
+                [key: string]: number;
+            };
+            /** Serving Bytes */
+            serving_bytes: number;
+            /** Effect */
+            effect: number;
+            /**
+             * Oracle
+             * @enum {string}
+             */
+            oracle: "peft" | "reference_ops";
+            /** Max Logit Difference */
+            max_logit_difference: number | null;
+            /** Logit Scale */
+            logit_scale: number | null;
+            /** Greedy Agreement */
+            greedy_agreement: number | null;
+            /** Neighbour Max Logit Difference */
+            neighbour_max_logit_difference: number;
+            /** Neighbours Unchanged */
+            neighbours_unchanged: boolean;
+            /** Served Alike */
+            served_alike: boolean | null;
+            /** N Probes */
+            n_probes: number;
+            /** N Tokens */
+            n_tokens: number;
+            /** Warnings */
+            warnings: string[];
+            /** Validator */
+            validator: string;
+            /** Made At */
+            made_at: number;
         };
         /**
          * EngineOverview
@@ -376,6 +886,31 @@ export interface components {
             param: string | null;
             /** Code */
             code: string;
+        };
+        /**
+         * Guard
+         * @description When an alias goes back to its previous revision by itself.
+         *
+         *     Compared are the target with the smallest share and the one with the largest, over requests since the alias was
+         *     last changed.
+         */
+        Guard: {
+            /**
+             * Max Error Rate
+             * @description share of requests that failed
+             */
+            max_error_rate?: number | null;
+            /**
+             * Max Ttft Ratio
+             * @description 95th percentile of the time to the first token over the other's
+             */
+            max_ttft_ratio?: number | null;
+            /**
+             * Min Requests
+             * @description before it is judged
+             * @default 200
+             */
+            min_requests: number;
         };
         /**
          * Key
@@ -568,6 +1103,20 @@ export interface components {
             reasons: ("db_unavailable" | "engine_unavailable")[];
         };
         /**
+         * Reason
+         * @description Why a version is taken out of service.
+         */
+        Reason: {
+            /** Reason */
+            reason?: string | null;
+            /**
+             * Force
+             * @description end what runs on it within seconds, instead of waiting for it
+             * @default false
+             */
+            force: boolean;
+        };
+        /**
          * Refusals
          * @description Requests that were not taken, by reason, and those that were taken but expired in the queue.
          */
@@ -611,6 +1160,11 @@ export interface components {
             requests: number;
             /** Waiting */
             waiting: number;
+            /**
+             * Heat
+             * @description requests a minute that started on it of late
+             */
+            heat: number;
         };
         /** Session */
         Session: {
@@ -704,6 +1258,37 @@ export interface components {
             service: number;
         };
         /**
+         * Upload
+         * @description One file on its way; `{prefix}/uploads/{id}` is its address.
+         */
+        Upload: {
+            /** Id */
+            id: string;
+            /** Adapter */
+            adapter: string;
+            /** Filename */
+            filename: string;
+            /** Sha256 */
+            sha256: string;
+            /** Length */
+            length: number;
+            /** Received */
+            received: number;
+            /** Expires At */
+            expires_at: number;
+        };
+        /** UploadList */
+        UploadList: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object: "list";
+            /** Data */
+            data: components["schemas"]["Upload"][];
+        };
+        /**
          * Version
          * @description One immutable content of an adapter; `adapter` is the adapter's name.
          */
@@ -718,7 +1303,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "validating" | "ready" | "rejected" | "failed_internal";
+            state: "validating" | "ready" | "rejected" | "failed_internal" | "retired" | "quarantined" | "purged";
             /** Description */
             description: string | null;
             /** Digest */
@@ -731,16 +1316,80 @@ export interface components {
             serving_bytes: number | null;
             /** Target Modules */
             target_modules: string[];
+            /** Config */
+            config: {
+                [key: string]: unknown;
+            } | null;
             /** Reject Code */
             reject_code: string | null;
             /** Reject Detail */
             reject_detail: string | null;
             /** Warnings */
             warnings: string[];
+            certificate: components["schemas"]["Certificate"] | null;
+            /** Created By */
+            created_by: string;
             /** Created At */
             created_at: number;
             /** Ready At */
             ready_at: number | null;
+            /** Retired At */
+            retired_at: number | null;
+            /** Retire Reason */
+            retire_reason: string | null;
+            /** Purge After */
+            purge_after: number | null;
+        };
+        /**
+         * VersionCreate
+         * @description `files` maps every file's name to the id of its complete upload.
+         */
+        VersionCreate: {
+            /** Files */
+            files: {
+                [key: string]: string;
+            };
+            /**
+             * Alias
+             * @description move it here when the version is ready
+             */
+            alias?: string | null;
+            /** Description */
+            description?: string | null;
+        };
+        /**
+         * VersionFile
+         * @description One file of a version as it was uploaded.
+         */
+        VersionFile: {
+            /** Filename */
+            filename: string;
+            /** Bytes */
+            bytes: number;
+            /** Sha256 */
+            sha256: string;
+        };
+        /** VersionFileList */
+        VersionFileList: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object: "list";
+            /** Data */
+            data: components["schemas"]["VersionFile"][];
+        };
+        /** VersionList */
+        VersionList: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object: "list";
+            /** Data */
+            data: components["schemas"]["Version"][];
         };
     };
     responses: never;
@@ -856,37 +1505,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Overview"];
-                };
-            };
-            /** @description Every refusal and failure */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-        };
-    };
-    list_adapters: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                slug: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["AdapterList"];
                 };
             };
             /** @description Every refusal and failure */
@@ -1047,6 +1665,879 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Key"];
                 };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_adapters: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AdapterList"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_adapter: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Adapter"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    delete_adapter: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_versions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VersionList"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    create_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["VersionCreate"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_version: {
+        parameters: {
+            query?: {
+                /** @description seconds to wait for the verdict */
+                wait?: number;
+            };
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    delete_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    retire_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    restore_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    retry_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_files: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VersionFileList"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    download_file: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                filename: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_aliases: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AliasList"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_alias: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                alias: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Alias"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    set_alias: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the revision that is to be changed, `"7"`; another one is 409 `revision_conflict` */
+                "If-Match"?: string | null;
+                /** @description `*`: the alias must not exist yet */
+                "If-None-Match"?: string | null;
+            };
+            path: {
+                name: string;
+                alias: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AliasSet"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Alias"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    delete_alias: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the revision that is to be changed, `"7"`; another one is 409 `revision_conflict` */
+                "If-Match"?: string | null;
+            };
+            path: {
+                name: string;
+                alias: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_alias_history: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                alias: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AliasHistory"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    roll_back_alias: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the revision that is to be changed, `"7"`; another one is 409 `revision_conflict` */
+                "If-Match"?: string | null;
+            };
+            path: {
+                name: string;
+                alias: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AliasRollback"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Alias"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    quarantine_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    release_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_uploads: {
+        parameters: {
+            query?: {
+                /** @description of this adapter only */
+                adapter?: string | null;
+            };
+            header?: never;
+            path: {
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UploadList"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    create_upload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    describe_uploads: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    terminate_upload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                upload_id: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_upload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                upload_id: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    append_to_upload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                upload_id: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Every refusal and failure */
             default: {

@@ -18,5 +18,16 @@ export type Tenant = Json<paths["/admin/v1/tenants"]["get"]["responses"][200]>["
 export type ApiKey = Json<paths["/admin/v1/tenants/{slug}/keys"]["get"]["responses"][200]>["data"][number];
 export type Adapter = Json<paths["/admin/v1/tenants/{slug}/adapters"]["get"]["responses"][200]>["data"][number];
 export type Version = Adapter["versions"][number];
+export type Certificate = NonNullable<Version["certificate"]>;
+export type Alias = Adapter["aliases"][number];
+export type AliasTarget = Alias["targets"][number];
+export type Guard = NonNullable<Alias["guard"]>;
+type AliasPath = paths["/admin/v1/tenants/{slug}/adapters/{name}/aliases/{alias}"];
+export type AliasSet = AliasPath["put"]["requestBody"]["content"]["application/json"];
+type HistoryPath = paths["/admin/v1/tenants/{slug}/adapters/{name}/aliases/{alias}/history"];
+export type AliasRevision = Json<HistoryPath["get"]["responses"][200]>["data"][number];
+type FilesPath = paths["/admin/v1/tenants/{slug}/adapters/{name}/versions/{number}/files"];
+export type VersionFile = Json<FilesPath["get"]["responses"][200]>["data"][number];
+export type OpenUpload = Json<paths["/admin/v1/tenants/{slug}/uploads"]["get"]["responses"][200]>["data"][number];
 
 export type Session = Json<paths["/auth/session"]["get"]["responses"][200]>;

@@ -68,3 +68,27 @@ export const PlusIcon = () => (
     <path d="M12 5v14M5 12h14" />
   </Icon>
 );
+
+export const CloseIcon = () => (
+  <Icon size={16}>
+    <path d="M6 6l12 12M18 6L6 18" />
+  </Icon>
+);
+
+export const MoreIcon = () => (
+  <Icon size={18}>
+    <path d="M5 12v.01M12 12v.01M19 12v.01" strokeWidth={3} />
+  </Icon>
+);
+
+export const UploadIcon = () => (
+  <Icon size={16}>
+    <path d="M12 16V4M7 9l5-5 5 5M4 16v3a1 1 0 0 0 1 1h14a1 1 0 0 0 1-1v-3" />
+  </Icon>
+);
+
+export const DownloadIcon = () => (
+  <Icon size={15}>
+    <path d="M12 4v12M7 11l5 5 5-5M4 20h16" />
+  </Icon>
+);

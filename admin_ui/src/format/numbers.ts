@@ -25,3 +25,9 @@ export function counted(n: number, noun: string): string {
 export function weight(value: number): string {
   return value.toLocaleString("en-GB", { maximumFractionDigits: 6 });
 }
+
+/** A small figure by its size: 0.0123 → "0.0123", 0.0000123 → "1.2e-5". */
+export function tiny(value: number): string {
+  if (value === 0) return "0";
+  return Math.abs(value) < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(3)));
+}

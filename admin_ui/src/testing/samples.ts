@@ -1,4 +1,4 @@
-import type { Adapter, ApiKey, Ledger, Overview, Tenant, TenantQueue, Version } from "@/api/types";
+import type { Adapter, Alias, AliasTarget, ApiKey, Certificate, Ledger, Overview, Tenant, TenantQueue, Version } from "@/api/types";
 
 export const kvLedger: Ledger = {
   name: "kv",
@@ -119,6 +119,7 @@ export function overview(engine: Partial<Overview["engine"]> = {}): Overview {
           bytes: 1024,
           requests: 3,
           waiting: 1,
+          heat: 4.5,
         },
       ],
       adapter_traffic: {
@@ -160,17 +161,61 @@ export function version(adapter: string, number: number, fields: Partial<Version
     rank: 8,
     bytes: 2_461_832,
     serving_bytes: 2_457_600,
-    target_modules: ["q_proj", "v_proj"],
+    target_modules: ["self_attn.q_proj", "self_attn.v_proj"],
+    config: { r: 8, lora_alpha: 16, target_modules: ["q_proj", "v_proj"], use_dora: false, rank_pattern: {} },
     reject_code: null,
     reject_detail: null,
     warnings: [],
+    certificate: null,
+    created_by: "key bot",
     created_at: 1_700_000_000,
     ready_at: 1_700_000_001,
+    retired_at: null,
+    retire_reason: null,
+    purge_after: null,
     ...fields,
   };
 }
 
-export function adapter(name: string, versions: Version[], aliases: Adapter["aliases"] = {}): Adapter {
+export const certificate: Certificate = {
+  config_digest: "a1".repeat(32),
+  tensor_digest: "cd".repeat(32),
+  base_model: "smollm2-135m-instruct",
+  base_model_digest: "b2".repeat(32),
+  modules: { "self_attn.v_proj": 30, "self_attn.q_proj": 28 },
+  ranks: { "16": 2, "8": 56 },
+  serving_bytes: 2_457_600,
+  effect: 0.42,
+  oracle: "peft",
+  max_logit_difference: 0.0000123,
+  logit_scale: 24.6,
+  greedy_agreement: 1,
+  neighbour_max_logit_difference: 0.000002,
+  neighbours_unchanged: true,
+  served_alike: true,
+  n_probes: 6,
+  n_tokens: 192,
+  warnings: [],
+  validator: "lorikeet 0.1.0",
+  made_at: 1_700_000_001,
+};
+
+/** An alias of shares: `alias("live", { 2: 90, 3: 10 })`. */
+export function alias(name: string, shares: Record<number, number>, fields: Partial<Alias> = {}): Alias {
+  const targets = Object.entries(shares).map(([version, weight]): AliasTarget => ({ version: Number(version), weight }));
+  return {
+    alias: name,
+    revision: 1,
+    targets,
+    sticky: "none",
+    guard: null,
+    updated_by: "owner",
+    updated_at: 1_700_000_002,
+    ...fields,
+  };
+}
+
+export function adapter(name: string, versions: Version[], aliases: Alias[] = []): Adapter {
   return { id: name, name, description: "", created_at: 1_700_000_000, aliases, versions };
 }
 

@@ -1,24 +1,23 @@
-import { Badge, Loader } from "@mantine/core";
+import { Badge, Loader, Tooltip } from "@mantine/core";
 
 import type { Version } from "@/api/types";
+import { useNow } from "@/format/use-now";
 
-const LOOKS: Record<string, { color: string; label: string }> = {
-  validating: { color: "blue", label: "validating" },
-  ready: { color: "green", label: "ready" },
-  rejected: { color: "red", label: "rejected" },
-  failed_internal: { color: "orange", label: "failed" },
-};
+import { isBeingDeleted, LOOKS } from "./states";
 
 export function StateBadge({ version }: { version: Version }) {
-  const { color, label } = LOOKS[version.state] ?? { color: "gray", label: version.state };
+  const { color, label, meaning } = LOOKS[version.state];
+  const shown = isBeingDeleted(version, useNow()) ? "being deleted" : label;
   return (
-    <Badge
-      color={color}
-      leftSection={version.state === "validating" ? <Loader size={10} color="blue" aria-hidden /> : undefined}
-      data-testid={`version-state-${version.adapter}-${version.number}`}
-      data-state={version.state}
-    >
-      {label}
-    </Badge>
+    <Tooltip label={meaning} multiline maw={300}>
+      <Badge
+        color={color}
+        leftSection={version.state === "validating" ? <Loader size={10} color="blue" aria-hidden /> : undefined}
+        data-testid={`version-state-${version.adapter}-${version.number}`}
+        data-state={version.state}
+      >
+        {shown}
+      </Badge>
+    </Tooltip>
   );
 }

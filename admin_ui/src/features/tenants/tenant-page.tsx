@@ -7,7 +7,7 @@ import { Panel } from "@/components/layout/panel";
 import { QueryState } from "@/components/feedback/query-state";
 import { weight } from "@/format/numbers";
 import { dateTime } from "@/format/time";
-import { AdaptersTab } from "@/features/adapters/adapters-tab";
+import { AdaptersTab } from "@/features/adapters/list/adapters-tab";
 import { KeysTab } from "@/features/keys/keys-tab";
 
 import { StatusBadge } from "./tenants-page";
