@@ -44,8 +44,10 @@ _MAGICS: Final = (
     (b"\x89HDF", "HDF5"),
     (b"\x7fELF", "an executable"),
 )
-# A tensor's entry has three members, two dimensions at most and two offsets, and no name in an adapter has a comma.
+# A tensor's entry has three members, two dimensions at most and two offsets, in one object and two lists; no name in
+# an adapter has a comma or a bracket.
 _COMMAS_PER_TENSOR: Final = 5
+_BRACKETS_PER_TENSOR: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,11 @@ class _Reader:
         if not (text.startswith(b"{") and text.endswith(b"}")):
             raise self._rejected("header_invalid", "text outside the object", "one JSON object, then only spaces")
         # Counted before they are made into objects, which take fifty times the memory of the text.
-        if text.count(b",") > _COMMAS_PER_TENSOR * self.bounds.max_tensors + MAX_METADATA_BYTES:
+        n_commas, n_brackets = text.count(b","), text.count(b"[") + text.count(b"{")
+        if (
+            n_commas > _COMMAS_PER_TENSOR * self.bounds.max_tensors + MAX_METADATA_BYTES
+            or n_brackets > _BRACKETS_PER_TENSOR * self.bounds.max_tensors + MAX_METADATA_BYTES
+        ):
             raise self._wrong_count("parts of more tensors")
         try:
             entries = strict_json.loads(text, max_depth=4)
