@@ -41,6 +41,7 @@ class Faults:
     app: ASGIApp
     planned: dict[str, list[int | None]] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
+    codes: dict[int, str] = field(default_factory=dict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -51,7 +52,8 @@ class Faults:
                 await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
                 raise ConnectionResetError
             if status is not None:
-                error = {"message": f"planned {status}", "type": "server_error", "param": None, "code": "planned"}
+                code = self.codes.get(status, "planned")
+                error = {"message": f"planned {status}", "type": "server_error", "param": None, "code": code}
                 await JSONResponse({"error": error}, status, {"retry-after": "0"})(scope, receive, send)
                 return
         await self.app(scope, receive, send)

@@ -1,7 +1,8 @@
-"""How far an upload is: a bar on a terminal, a line now and then elsewhere."""
+"""How far an upload is: a bar on a terminal, a line now and then elsewhere, JSON for programs."""
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Protocol, Self
 from lorikeet_platform.cli.console import say
 
 LINE_EVERY_S = 10.0
+EVENT_EVERY_S = 1.0
 MIB = 1 << 20
 
 
@@ -27,10 +29,17 @@ class Progress(Protocol):
     def note(self, message: str) -> None: ...
 
 
-def progress_for(label: str, total: int, *, quiet: bool = False) -> Progress:
+def progress_for(label: str, total: int, *, quiet: bool = False, events: bool = False) -> Progress:
+    """`events`: lines of JSON, for a program that reads standard error."""
     if quiet:
         return NoProgress()
+    if events:
+        return EventProgress(label, total)
     return BarProgress(label, total) if sys.stderr.isatty() else LineProgress(label, total)
+
+
+def say_event(kind: str, **fields: object) -> None:
+    say(json.dumps({"event": kind, **fields}, ensure_ascii=False))
 
 
 class BarProgress:
@@ -79,6 +88,29 @@ class NoProgress:
 
     def note(self, message: str) -> None:
         say(message)
+
+
+class EventProgress:
+    """One JSON object a line: at the start, once a second, at the end; and every note."""
+
+    def __init__(self, label: str, total: int) -> None:
+        self._label, self._total = label, total
+        self._said_at = float("-inf")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def at(self, n_bytes: int) -> None:
+        now = time.monotonic()
+        if n_bytes == self._total or now - self._said_at >= EVENT_EVERY_S:
+            self._said_at = now
+            say_event("progress", what=self._label, bytes=n_bytes, total=self._total)
+
+    def note(self, message: str) -> None:
+        say_event("note", message=message)
 
 
 class LineProgress:

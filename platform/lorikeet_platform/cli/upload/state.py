@@ -28,11 +28,23 @@ class UploadState:
         identity = json.dumps([server, adapter, manifest]).encode()
         return cls(state_dir() / f"{hashlib.sha256(identity).hexdigest()}.json")
 
+    @property
+    def upload_ids(self) -> frozenset[str]:
+        return frozenset(self._ids.values())
+
     def find(self, file_name: str) -> str | None:
         return self._ids.get(file_name)
 
     def remember(self, file_name: str, upload_id: str) -> None:
         self._ids[file_name] = upload_id
+        self._write()
+
+    def adopt(self, upload_ids: Mapping[str, str]) -> None:
+        """Ids that the server knows of; those remembered here go before."""
+        self._ids = {**upload_ids, **self._ids}
+
+    def drop(self, file_name: str) -> None:
+        self._ids.pop(file_name, None)
         self._write()
 
     def forget(self) -> None:

@@ -24,6 +24,16 @@ def certificate_rows(certificate: dict[str, Any]) -> list[tuple[str, object]]:
     ]
 
 
+def certificate_summary(certificate: dict[str, Any] | None) -> str:
+    """The two figures that say most, to be put after a sentence; nothing for a version without a certificate."""
+    if certificate is None:
+        return ""
+    effect = f"effect {100 * certificate['effect']:.1f} %"
+    if certificate["oracle"] != "peft":
+        return f"; {effect}, not compared with PEFT"
+    return f"; {effect}, within {certificate['max_logit_difference']:.1e} of PEFT's logits"
+
+
 def _parity(certificate: dict[str, Any]) -> str:
     if certificate["oracle"] != "peft":
         return "not compared: the base model does not fit beside PEFT; our reference arithmetic only"

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lorikeet_platform.cli.commands.adapters.certificates import certificate_summary
 from lorikeet_platform.cli.commands.adapters.references import mebibytes
 from lorikeet_platform.cli.commands.options import DEFAULT_API_URL, ApiUrl, AsJson
 from lorikeet_platform.cli.console import CommandFailed, ExitCode, print_json, say
@@ -19,21 +20,26 @@ def push(
     alias: Annotated[str | None, typer.Option("--alias", help="Move this alias to the new version when ready.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the version is ready or rejected.")] = True,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Longest wait, in seconds.")] = 600,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an interrupted push has sent.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="End what an interrupted push has begun; send everything.")
+    ] = False,
     api_url: ApiUrl = DEFAULT_API_URL,
     as_json: AsJson = False,
 ) -> None:
     """Upload an adapter as a new version.
 
-    An interrupted push continues where it stopped when the same command runs again.
+    An interrupted push continues where it stopped when the same command runs again, on this machine or on another.
+    With --json, standard output gets the version and standard error a line of JSON for each event.
 
     Exit status: 0 ready, 2 usage, 3 key refused, 4 network, 5 local files, 6 rejected, 7 quota, 8 conflict,
-    9 still validating after --timeout, 130 interrupted.
+    9 still validating after --timeout, 10 the server has other bytes, 130 interrupted.
     """
     from lorikeet_platform.cli.api import tenant_api
     from lorikeet_platform.cli.upload.push import PushRequest, push_adapter
 
-    request = PushRequest(folder=folder, name=name, alias=alias, wait_s=timeout if wait else None, fresh=fresh)
+    request = PushRequest(
+        folder=folder, name=name, alias=alias, wait_s=timeout if wait else None, fresh=fresh, events=as_json
+    )
     options = [
         *(["--alias", alias] if alias else []),
         *(["--api-url", api_url] if api_url != DEFAULT_API_URL else []),
@@ -60,7 +66,12 @@ def _report(version: dict[str, Any]) -> None:
         say(f"warning: {warning}")
     match version["state"]:
         case "ready":
-            say(f"{label} is ready: rank {version['rank']}, {mebibytes(version['serving_bytes'])} on the device.")
+            say(
+                f"{label} is ready: rank {version['rank']}, {mebibytes(version['serving_bytes'])} on the device"
+                f"{certificate_summary(version['certificate'])}."
+            )
+        case "rejected" if version["reject_code"] == "checksum_mismatch":
+            raise CommandFailed(ExitCode.INTEGRITY, f"{label}: {version['reject_detail']}")
         case "rejected":
             detail = f"{version['reject_code']}: {version['reject_detail']}"
             raise CommandFailed(ExitCode.REJECTED, f"{label} is rejected: {detail}")
