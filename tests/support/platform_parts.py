@@ -37,6 +37,7 @@ from tests.support.scripted_engine import ScriptedEngine
 
 BASE = "tiny-llama"
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+WITH_CONTENT = ("ready", "retired", "quarantined", "purged")  # states that only a verdict can have led to
 TUS = {"tus-resumable": "1.0.0"}
 SLICE = {"content-type": "application/offset+octet-stream"}
 
@@ -125,14 +126,14 @@ def a_version(
         number=number,
         state=state,
         state_rev=0,
-        digest=hashlib.sha256(f"{name}{number}".encode()).hexdigest() if state == "ready" else None,
+        digest=hashlib.sha256(f"{name}{number}".encode()).hexdigest() if state in WITH_CONTENT else None,
         reject_code="config_invalid" if state == "rejected" else None,
         bytes=10,
         target_modules=[],
         warnings=[],
         created_by=tenant.key_id,
         created_at=now,
-        ready_at=now if state == "ready" else None,
+        ready_at=now if state in WITH_CONTENT else None,
     )
     work.add(version)
     work.flush()

@@ -150,7 +150,9 @@ class AliasSet(BaseModel):
 class AliasRollback(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    to_revision: int | None = Field(default=None, ge=1, le=HIGHEST_NUMBER, description="the one before, when absent")
+    to_revision: int | None = Field(
+        default=None, ge=1, le=HIGHEST_NUMBER, strict=True, description="the one before, when absent"
+    )
     reason: str | None = Field(default=None, max_length=500)
 
 
@@ -240,7 +242,9 @@ class Reason(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reason: str | None = Field(default=None, max_length=500)
-    force: bool = Field(default=False, description="end what runs on it within seconds, instead of waiting for it")
+    force: bool = Field(
+        default=False, strict=True, description="end what runs on it within seconds, instead of waiting for it"
+    )
 
 
 def _seconds(at_us: int | None) -> int | None:

@@ -1,0 +1,73 @@
+"""Warm before switch: an alias or a state moves after the engine has the adapter, and not at all when it cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+from lorikeet_engine.errors import AdapterDamaged, AdapterUnavailable
+from tests.support.platform_parts import Tenant
+from tests.support.registry_port import Port, refusal
+from tests.support.scripted_engine import ScriptedEngine
+
+
+def test_only_what_an_alias_did_not_point_at_is_warmed_and_before_it_moves(
+    port: Port, pirate: list[str], engine: ScriptedEngine, harbour: Tenant
+) -> None:
+    port.put_alias("live", (1, 90), (2, 10))
+    assert engine.warmed == [(harbour.id, pirate[2])]
+    port.put_alias("live", (1, 50), (2, 50))
+    assert len(engine.warmed) == 1
+    engine.is_up = False
+    assert port.put_alias("live", (1, 40), (2, 60)).status_code == 200  # nothing has to be loaded for it
+    engine.is_up = True
+    port.call("POST", "/adapters/pirate/aliases/live/rollback", {"to_revision": 1})
+    assert len(engine.warmed) == 1
+    port.put_alias("live", 3)
+    assert engine.warmed[1:] == [(harbour.id, pirate[3])]
+
+
+def test_an_alias_stays_where_it_is_when_the_engine_cannot_load_the_version(
+    port: Port, pirate: list[str], engine: ScriptedEngine
+) -> None:
+    engine.unloadable[pirate[2]] = AdapterUnavailable("too large for the arena", retry_after_s=4.0)
+    refused = port.put_alias("live", (3, 50), (2, 50))
+    assert refusal(refused) == (503, "adapter_unavailable", None)
+    assert refused.headers["retry-after"] == "4"
+    assert (port.targets(), port.state(2)) == ({1: 100}, "ready")
+
+
+def test_an_alias_stays_where_it_is_when_no_engine_answers(
+    port: Port, pirate: list[str], engine: ScriptedEngine
+) -> None:
+    engine.is_up = False
+    refused = port.put_alias("live", 2)
+    assert refusal(refused) == (503, "engine_unavailable", None)
+    assert refused.headers["x-should-retry"] == "true"
+    assert port.targets() == {1: 100}
+
+
+def test_a_version_that_turns_out_damaged_is_quarantined_and_no_alias_moves(
+    port: Port, pirate: list[str], engine: ScriptedEngine
+) -> None:
+    engine.unloadable[pirate[2]] = AdapterDamaged("another digest")
+    refused = port.put_alias("live", 2)
+    assert refusal(refused) == (503, "integrity_error", None)
+    assert refused.headers["x-should-retry"] == "false"
+    assert (port.targets(), port.state(2)) == ({1: 100}, "quarantined")
+    assert refusal(port.put_alias("live", 2)) == (409, "state_conflict", "targets")
+
+
+@pytest.mark.parametrize(("away", "back"), [("retire", "restore"), ("quarantine", "release")])
+def test_a_version_comes_back_when_the_engine_has_it(
+    operator: Port, pirate: list[str], engine: ScriptedEngine, harbour: Tenant, away: str, back: str
+) -> None:
+    operator.act(2, away)
+    engine.is_up = False
+    assert refusal(operator.act(2, back)) == (503, "engine_unavailable", None)
+    engine.is_up = True
+    engine.unloadable[pirate[2]] = AdapterUnavailable("missing")
+    assert refusal(operator.act(2, back)) == (503, "adapter_unavailable", None)
+    assert operator.state(2) != "ready"
+    engine.unloadable.clear()
+    assert operator.act(2, back).json()["state"] == "ready"
+    assert engine.warmed == [(harbour.id, pirate[2])]
