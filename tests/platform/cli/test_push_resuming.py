@@ -248,6 +248,9 @@ def test_json_says_what_happens_on_standard_error(
 
 def test_a_server_that_takes_a_request_and_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lorikeet_platform.cli.api.TIMEOUT_S", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        with Api(f"http://127.0.0.1:{silent.getsockname()[1]}", "lk_x") as api, pytest.raises(ApiUnreachable):
-            TusClient(api).append("upl_1", 0, bytes(4 << 20))
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        Api(f"http://127.0.0.1:{silent.getsockname()[1]}", "lk_x") as api,
+        pytest.raises(ApiUnreachable),
+    ):
+        TusClient(api).append("upl_1", 0, bytes(4 << 20))
