@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from lorikeet_adapters.digest import read_normalised_file
 from lorikeet_adapters.image import AdapterImage, pack_image
+from lorikeet_adapters.manifest import BIAS, DORA
 from lorikeet_adapters.modules import MODULES
 from lorikeet_adapters.validate import ValidatedAdapter
 from tests.adapters.conftest import SavePeft
@@ -48,6 +50,22 @@ CASES: dict[str, dict[str, Any]] = {
         "alpha_pattern": {r"mlp\.up_proj": 13},
     },
     "orthogonal": {"r": 4, "lora_alpha": 8, "init_lora_weights": "orthogonal", "target_modules": ["q_proj"]},
+    "expressions in patterns": {
+        "r": 4,
+        "lora_alpha": 8,
+        "target_modules": r".*\.(q|v|up)_proj",
+        "rank_pattern": {r"layers\.1\..*v_proj": 7, "(q|k)_proj$": 2},
+        "alpha_pattern": {r"\d+\.mlp\.up_proj": 5, "^model.*q_proj": 3},
+    },
+    "layers by another pattern": {
+        "r": 4,
+        "lora_alpha": 8,
+        "target_modules": ["q_proj", "up_proj"],
+        "layers_to_transform": [1],
+        "layers_pattern": ["h", "model.layers"],
+    },
+    "mica": {"r": 4, "lora_alpha": 8, "init_lora_weights": "MiCA", "target_modules": ["q_proj", "up_proj"]},
+    "eva": {"r": 4, "lora_alpha": 8, "init_lora_weights": "eva", "target_modules": ["q_proj"]},
     "gaussian": {"r": 4, "lora_alpha": 8, "init_lora_weights": "gaussian", "target_modules": ["o_proj"]},
 }
 
@@ -139,3 +157,61 @@ def test_the_configuration_peft_writes_without_a_task_is_accepted(save_peft: Sav
     _, folder = save_peft(r=4, lora_alpha=8, target_modules=["q_proj"])
     adapter, _ = pack(folder)
     assert adapter.target_modules == ("self_attn.q_proj",)
+
+
+VECTORS: dict[str, dict[str, Any]] = {
+    "lora_bias": {"lora_bias": True, "r": 4, "lora_alpha": 8, "target_modules": "all-linear"},
+    "lora_bias, rslora and patterns": {
+        "lora_bias": True,
+        "r": 4,
+        "lora_alpha": 9,
+        "use_rslora": True,
+        "target_modules": ["q_proj", "up_proj"],
+        "rank_pattern": {".*q_proj": 10},
+        "layers_to_transform": [1],
+    },
+    "dora": {"use_dora": True, "r": 4, "lora_alpha": 8, "target_modules": "all-linear"},
+    "dora, rslora and patterns": {
+        "use_dora": True,
+        "r": 4,
+        "lora_alpha": 9,
+        "use_rslora": True,
+        "target_modules": ["v_proj", "down_proj"],
+        "alpha_pattern": {"(v|k)_proj": 3},
+    },
+    "dora orthogonal": {"use_dora": True, "init_lora_weights": "orthogonal", "r": 2, "target_modules": ["k_proj"]},
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_a_vector_is_the_parameter_that_peft_loads(name: str, save_peft: SavePeft) -> None:
+    """The scale, the rank and the vector of every module; that the engine computes with them is tested there."""
+    options = VECTORS[name]
+    model, folder = save_peft(task_type="CAUSAL_LM", **options)
+    adapter, _, data = normalise_folder(folder)
+    deltas = {(delta.layer, delta.module): delta for delta in read_normalised_file(data, hash_of(data)).deltas}
+    n_found = 0
+    for layer in range(N_LAYERS):
+        for module in MODULES:
+            linear = model.get_submodule(f"base_model.model.model.layers.{layer}.{module}")
+            if not hasattr(linear, "lora_A"):
+                assert (layer, module) not in deltas
+                continue
+            n_found += 1
+            delta = deltas[layer, module]
+            assert (delta.scale, delta.rank) == (linear.scaling["default"], linear.r["default"])
+            assert delta.vector is not None
+            if "lora_bias" in options:
+                assert delta.kind == BIAS
+                theirs = linear.lora_B["default"].bias
+            else:
+                assert delta.kind == DORA
+                theirs = linear.lora_magnitude_vector["default"].weight
+            ours = torch.frombuffer(bytearray(data[delta.vector.begin : delta.vector.end]), dtype=torch.float32)
+            assert torch.equal(ours, theirs)
+    assert n_found == len(deltas) == adapter.tensor_count // 3
+    assert adapter.warnings == ()
+
+
+def hash_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
