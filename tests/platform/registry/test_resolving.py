@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from sqlalchemy import event
 
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.registry.alias_changes import perform, plan_set
+from lorikeet_platform.registry.aliases import AliasKey, Change
+from lorikeet_platform.registry.catalogue import find_adapter
 from lorikeet_platform.registry.resolve import resolve_model
 from tests.support.platform_parts import BASE, Tenant, a_version
 
@@ -59,3 +65,67 @@ def test_another_tenants_adapter_is_missing_like_none(context: PlatformContext, 
 def test_an_adapter_of_another_base_model_is_not_found(context: PlatformContext, harbour: Tenant) -> None:
     with context.db.read() as session, pytest.raises(PlatformError, match="model_not_found"):
         resolve_model(session, harbour.id, "pirate", "another-base")
+
+
+def point(context: PlatformContext, tenant: Tenant, *shares: tuple[int, int], sticky: str = "none") -> None:
+    with context.db.unit_of_work() as work:
+        adapter = find_adapter(work, tenant.id, "pirate")
+        key = AliasKey(tenant.id, adapter.id, "live")
+        change = Change(actor="system", now=1)
+        perform(work, plan_set(work, key, shares, sticky=sticky, guard=None, change=change))
+
+
+def draws(context: PlatformContext, tenant: Tenant, n: int, user: str | None = None) -> Counter[int | None]:
+    with context.db.read() as session:
+        return Counter(resolve_model(session, tenant.id, "pirate", BASE, user=user).number for _ in range(n))
+
+
+def of_users(context: PlatformContext, tenant: Tenant, n: int) -> dict[str, int | None]:
+    with context.db.read() as session:
+        return {
+            user: resolve_model(session, tenant.id, "pirate", BASE, user=user).number
+            for user in (f"user-{number}" for number in range(n))
+        }
+
+
+def test_an_alias_with_several_targets_draws_them_by_weight(context: PlatformContext, harbour: Tenant) -> None:
+    point(context, harbour, (1, 70), (2, 20), (3, 10))
+    counts = draws(context, harbour, 2_000)
+    for number, share in ((1, 0.7), (2, 0.2), (3, 0.1)):
+        assert abs(counts[number] / 2_000 - share) < 0.05  # five standard deviations at the widest
+
+
+def test_a_sticky_alias_gives_a_user_the_same_version_every_time(context: PlatformContext, harbour: Tenant) -> None:
+    point(context, harbour, (1, 90), (2, 10), sticky="user")
+    first = of_users(context, harbour, 1_000)
+    assert first == of_users(context, harbour, 1_000)
+    assert 50 < Counter(first.values())[2] < 150
+    assert len(draws(context, harbour, 200)) == 2  # nobody in particular: by chance
+    assert all(len(draws(context, harbour, 20, user=name)) == 1 for name in ("a", "b", "ä\udc80"))
+
+
+def test_a_growing_canary_keeps_the_users_it_had(context: PlatformContext, harbour: Tenant) -> None:
+    before: set[str] = set()
+    for share in (10, 30, 80):
+        point(context, harbour, (1, 100 - share), (2, share), sticky="user")
+        canary = {user for user, number in of_users(context, harbour, 300).items() if number == 2}
+        assert before < canary
+        before = canary
+
+
+def test_an_alias_that_is_not_sticky_does_not_look_at_the_user(context: PlatformContext, harbour: Tenant) -> None:
+    point(context, harbour, (1, 50), (2, 50))
+    assert len(draws(context, harbour, 100, user="somebody")) == 2
+
+
+@pytest.mark.parametrize("model", ["pirate", "pirate@live", "pirate:1"])
+def test_a_model_is_resolved_in_one_statement(context: PlatformContext, harbour: Tenant, model: str) -> None:
+    statements: list[str] = []
+
+    def note(*arguments: object) -> None:
+        statements.append(str(arguments[2]))
+
+    event.listen(context.db.engine, "before_cursor_execute", note)
+    resolve(context, harbour, model)
+    event.remove(context.db.engine, "before_cursor_execute", note)
+    assert len([statement for statement in statements if not statement.startswith("BEGIN")]) == 1
