@@ -21,6 +21,7 @@ LANES = 16  # elements to a vector; every width is a multiple
 PANEL = 48  # columns of a packed weight that lie together
 WORD_BYTES = 4  # of a weight, along the inputs, that lie together
 RUN_WORDS = 3
+WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 SUFFIX = {torch.bfloat16: "bf16", torch.float32: "f32"}
 NAMES = ("linear", "norm", "silu_mul", "rotary_write", "decode_attention", "prefill_attention", "lora", "greedy")
 
@@ -337,13 +338,15 @@ def panels(weight: torch.Tensor, step: int) -> torch.Tensor:
 
 def rows_of_panels(linear: PackedLinear, step: int, first: int, end: int) -> torch.Tensor:
     """Rows first to end of what `panels` packed, [rows, in]."""
-    packed, in_features = linear.weight, linear.in_features
-    out_features = packed.numel() // in_features
+    dtype, n_words = linear.weight.dtype, linear.in_features // step
+    words = linear.weight.view(WORDS[step * dtype.itemsize])  # a step moves as one
+    out_features = len(words) // n_words
     whole = out_features // PANEL * PANEL
     low, high = first // PANEL * PANEL, min(-(-end // PANEL) * PANEL, whole)
     parts = []
     for begin, stop, width in ((low, high, PANEL), (max(low, whole), out_features, out_features - whole)):
         if begin < min(stop, end):
-            part = packed[begin * in_features : stop * in_features].view(-1, in_features // step, width, step)
-            parts.append(part.transpose(1, 2).reshape(-1, in_features))
-    return torch.cat(parts)[first - low : end - low]
+            part = words[begin * n_words : stop * n_words].view(-1, n_words, width)
+            parts.append(part.transpose(1, 2).contiguous().view(-1, n_words))
+    rows = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return rows[first - low : end - low].view(dtype)
