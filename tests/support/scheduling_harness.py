@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lorikeet_engine.errors import AdapterRetired, DeadlineExceeded, EngineError, EngineFailure
+from lorikeet_engine.errors import AdapterRetired, AdapterUnavailable, DeadlineExceeded, EngineError, EngineFailure
+from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.residency import Residency
 from lorikeet_engine.memory.ledger import MemoryState
 from lorikeet_engine.scheduling.events import Admitted, RequestFailure, TokenOutput
@@ -30,6 +31,8 @@ class Harness:
         waits: by request, the steps from its arrival to its first start, and its rank among the waiting when it came.
         spoiled: requests whose logits are not finite from some moment on.
         lost: requests of failed steps.
+        forced: requests that were not over when their adapter was retired by force.
+        warming: adapters that are being warmed, as long as the outcome was not told.
     """
 
     engine: ScriptedEngine
@@ -42,6 +45,8 @@ class Harness:
     aborted: set[str] = field(default_factory=set)
     spoiled: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
+    forced: set[str] = field(default_factory=set)
+    warming: set[AdapterKey] = field(default_factory=set)
     requests: dict[str, Request] = field(default_factory=dict)
     arrivals: dict[str, tuple[float, int]] = field(default_factory=dict)
     waits: dict[str, tuple[float, int]] = field(default_factory=dict)
@@ -62,6 +67,17 @@ class Harness:
         self.engine.runner.not_finite.add(request_id)
         self.spoiled.add(request_id)
 
+    def retire(self, key: AdapterKey, *, force: bool) -> None:
+        if force:
+            self.forced |= {name for name in self.unfinished() if self.requests[name].adapter == key}
+        self.engine.loop.retire(key, force=force)
+        self._take_warmed(retired=key)
+
+    def warm(self, key: AdapterKey) -> None:
+        self.engine.loop.warm(key, self.now)
+        assert not self.engine.loop.residency.retired(key)
+        self.warming.add(key)
+
     def unfinished(self) -> list[str]:
         ended = self.finished | self.aborted | self.failures.keys()
         return [request_id for request_id in self.requests if request_id not in ended]
@@ -76,6 +92,7 @@ class Harness:
         for event in loop.step(self.now):
             self._take(event)
         runner.fail_next = False
+        self._take_warmed()
         if len(runner.failed) > n_failed:
             self._check_failed(runner.failed[-1], self.failures.keys() - failures_before)
         elif len(runner.plans) > n_plans:
@@ -101,6 +118,7 @@ class Harness:
             assert [ledger[state] for state in IN_USE] == [0, 0, 0], ledger.name
         assert loop.kv.block_tables() == {}
         assert self.unfinished() == []
+        assert self.warming == set()
         for request_id, request in self.requests.items():
             self._check_answer(request_id, request)
 
@@ -121,6 +139,20 @@ class Harness:
             if event.finish_reason:
                 self.finished.add(event.request_id)
 
+    def _take_warmed(self, *, retired: AdapterKey | None = None) -> None:
+        """Each adapter that is being warmed gets one outcome, and it is the right one."""
+        for key, error in self.engine.loop.take_warmed():
+            self.warming.remove(key)
+            if key == retired:
+                assert isinstance(error, AdapterRetired)
+            elif key.digest == "bad":
+                assert isinstance(error, AdapterUnavailable)
+            else:
+                assert error is None
+                assert key in self.engine.loader.started  # its image may have left again for that of another one
+        assert retired not in self.warming
+        assert self.forced & set(self.unfinished()) == set() or retired, "force lasts longer than a step"
+
     def _check_answer(self, request_id: str, request: Request) -> None:
         got = self.tokens.get(request_id, [])
         expected = answer_alone(request.prompt, request.max_tokens, request.adapter)
@@ -137,7 +169,9 @@ class Harness:
             case DeadlineExceeded():
                 return self.limits.ttft_deadline_s < NEVER and request.request_id not in self.waits
             case AdapterRetired():
-                return request.adapter is not None and request.request_id not in self.waits
+                return request.request_id in self.forced or (
+                    request.adapter is not None and request.request_id not in self.waits
+                )
             case _:
                 return request.adapter is not None and request.adapter.digest == "bad"
 

@@ -1,7 +1,7 @@
 """Whatever arrives, on however small an engine: nothing leaks, nobody starves, every answer is right.
 
-The machine below submits, forks, aborts, retires and steps, and lets steps and logits fail; `Harness` checks every
-invariant after each step. Time is counted in steps.
+The machine below submits, forks, aborts, retires, warms and steps, and lets steps and logits fail; `Harness` checks
+every invariant after each step. Time is counted in steps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from lorikeet_engine.errors import AdapterRetired, ContextLengthExceeded, Overloaded
+from lorikeet_engine.errors import AdapterRetired, AdapterUnavailable, ContextLengthExceeded, Overloaded
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.request import NEVER
@@ -127,6 +127,8 @@ class EngineMachine(RuleBasedStateMachine):
             self.check_refusal(overloaded, tenant, n)
         except AdapterRetired:
             assert self.harness.engine.loop.residency.retired(AdapterKey(tenant, adapter))
+        except AdapterUnavailable:
+            assert adapter == "bad"
 
     def check_refusal(self, error: Overloaded, tenant: str, n: int) -> None:
         limits, n_waiting = self.harness.limits, self.harness.engine.loop.scheduler.n_waiting
@@ -155,9 +157,13 @@ class EngineMachine(RuleBasedStateMachine):
     def abort(self, data: st.DataObject) -> None:
         self.harness.abort(data.draw(st.sampled_from(self.harness.unfinished())))
 
-    @rule(adapter=st.sampled_from(["red", "green"]), tenant=st.sampled_from(TENANTS))
-    def retire(self, adapter: str, tenant: str) -> None:
-        self.harness.engine.loop.retire(AdapterKey(tenant, adapter))
+    @rule(adapter=st.sampled_from(["red", "green"]), tenant=st.sampled_from(TENANTS), force=st.booleans())
+    def retire(self, adapter: str, tenant: str, force: bool) -> None:
+        self.harness.retire(AdapterKey(tenant, adapter), force=force)
+
+    @rule(adapter=st.sampled_from(["red", "green", "white", "bad"]), tenant=st.sampled_from(TENANTS))
+    def warm(self, adapter: str, tenant: str) -> None:
+        self.harness.warm(AdapterKey(tenant, adapter))
 
     def teardown(self) -> None:
         if not hasattr(self, "harness"):

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lorikeet_engine.errors import AdapterUnavailable
+from lorikeet_engine.errors import AdapterRetired, AdapterUnavailable, EngineError
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.host_cache import LEASE_MIN_S
 from lorikeet_engine.memory.adapters.residency import AdapterResidency, Placement, Residency
@@ -102,16 +102,20 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.loading.remove(key)
         self.wanted_s[key] = self.now
         if not works:
-            self.residency.on_failed(key, AdapterUnavailable("scripted"), self.now)
-            self.failed.add(key)
+            self.note_failure(key, self.residency.on_failed(key, AdapterUnavailable("scripted"), self.now))
             return
         self.images.add(key)
         if key == TOO_LARGE:
-            with pytest.raises(AdapterUnavailable):
+            with pytest.raises(AdapterUnavailable) as told:
                 self.residency.on_loaded(key, SIZES[key], self.now)
-            self.failed.add(key)
+            self.note_failure(key, told.value)
         else:
             self.residency.on_loaded(key, SIZES[key], self.now)
+
+    def note_failure(self, key: AdapterKey, error: EngineError) -> None:
+        assert error.retry_after_s
+        assert self.residency.refusal(key, self.now) is not None
+        self.failed.add(key)
 
     @rule(key=st.sampled_from(KEYS), starts=st.booleans())
     def place(self, key: AdapterKey, starts: bool) -> None:
@@ -229,6 +233,14 @@ class ResidencyMachine(RuleBasedStateMachine):
         if not known:
             self.retired.discard(key)
 
+    @precondition(lambda self: self.retired)
+    @rule(data=st.data())
+    def restore(self, data: st.DataObject) -> None:
+        """It is put into service again before it was gone."""
+        key = data.draw(st.sampled_from(sorted(self.retired)))
+        self.residency.restore(key)
+        self.retired.discard(key)
+
     @rule(seconds=st.sampled_from((0.01, 0.5, 3.0)))
     def let_time_pass(self, seconds: float) -> None:
         self.now += seconds
@@ -325,7 +337,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.obey()
         for key in list(self.retired):
             if self.is_needed(key):
-                assert self.residency.retired(key)
+                assert isinstance(self.residency.refusal(key, self.now), AdapterRetired)
             else:
                 assert self.residency.state(key) is None
                 assert not self.residency.retired(key)

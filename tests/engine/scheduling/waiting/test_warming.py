@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from lorikeet_engine.errors import AdapterDamaged, AdapterRetired, AdapterUnavailable, EngineError
@@ -126,7 +128,7 @@ def test_of_what_is_asked_for_during_one_step_the_last_counts(overlaps: bool, or
     engine = stepped_engine(overlaps=overlaps)
     engine.submit(request("running", max_tokens=20, adapter="red"))
     engine.step(4)
-    moves = [lambda: engine.loop.warm(RED, engine.now), lambda: engine.loop.retire(RED)]
+    moves: list[Callable[[], None]] = [lambda: engine.loop.warm(RED, engine.now), lambda: engine.loop.retire(RED)]
     for move in moves if order == "retire last" else reversed(moves):
         move()
     engine.step(2)
