@@ -1,0 +1,181 @@
+"""The guard of a canary: an alias goes back by itself when its smaller share does worse than its larger one.
+
+Compared are the target with the smallest share and the one with the largest, over the requests of both since the alias
+was last changed. Requests count by version, however they named it.
+
+error rate    the canary's share of failed requests is above the guard's bound, and above the other's share
+first token   the canary's 95th percentile is above the guard's ratio to the other's
+
+Nothing is judged before the canary has the guard's number of requests, and no ratio before the other has it, too. An
+alias with one target has nothing to be compared with.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from lorikeet_engine.errors import EngineError
+from lorikeet_platform.auth.actor import SYSTEM
+from lorikeet_platform.clock import Clock, now_us
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.db.tables import AdapterVersion, Alias, UsageRecord
+from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.registry.aliases import (
+    AliasKey,
+    Change,
+    Pointing,
+    Target,
+    check_ready,
+    history_of,
+    point,
+    pointing_of,
+    targets_of,
+)
+from lorikeet_platform.registry.schemas import Guard
+from lorikeet_platform.registry.work.tools import Engine
+
+log = structlog.get_logger(__name__)
+
+PERCENTILE: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One version's requests since some moment: those that ended, those that failed, and their first tokens' times."""
+
+    requests: int
+    failed: int
+    ttft_p95_us: int | None
+
+    @property
+    def error_rate(self) -> float:
+        return self.failed / self.requests if self.requests else 0.0
+
+
+def complaint(guard: Guard, canary: Figures, other: Figures) -> str | None:
+    """Why the canary must not go on, with the figures; None when it may, or when there is too little to judge by."""
+    if canary.requests < guard.min_requests:
+        return None
+    bound = guard.max_error_rate
+    if bound is not None and canary.error_rate > max(bound, other.error_rate):
+        return (
+            f"{canary.failed} of {canary.requests} requests failed, allowed: {bound:.1%}; "
+            f"of the others {other.failed} of {other.requests}"
+        )
+    ratio, mine, theirs = guard.max_ttft_ratio, canary.ttft_p95_us, other.ttft_p95_us
+    if ratio is None or mine is None or theirs is None or other.requests < guard.min_requests:
+        return None
+    if mine > ratio * theirs:
+        return (
+            f"95 % of its first tokens came within {mine / 1_000:.0f} ms, allowed: {ratio:g} times as long as "
+            f"the others', within {theirs / 1_000:.0f} ms"
+        )
+    return None
+
+
+def figures_of(work: Session, tenant_id: str, version_id: str, since: int) -> Figures:
+    """What the usage records say of a version's requests that were admitted after `since`."""
+    mine = (
+        UsageRecord.tenant_id == tenant_id,
+        UsageRecord.version_id == version_id,
+        UsageRecord.admitted_at >= since,
+        UsageRecord.state == "settled",
+    )
+    by_outcome = select(UsageRecord.outcome, func.count().label("n")).where(*mine).group_by(UsageRecord.outcome)
+    counts = {row.outcome: row.n for row in work.execute(by_outcome)}
+    return Figures(sum(counts.values()), counts.get("server_error", 0), _ttft_p95_us(work, mine))
+
+
+class AliasGuards:
+    """A chore of the sweeper: judges every alias that has a guard and more than one target."""
+
+    def __init__(self, *, db: Database, engine: Engine, clock: Clock = now_us) -> None:
+        self._db, self._engine, self._clock = db, engine, clock
+
+    def judge_all(self) -> None:
+        guarded = select(Alias.tenant_id, Alias.adapter_id, Alias.alias).where(Alias.guard.is_not(None))
+        with self._db.read() as work:
+            keys = [AliasKey(*row) for row in work.execute(guarded)]
+        for key in keys:
+            try:
+                self._judge(key)
+            except PlatformError as error:  # it was changed meanwhile; the next round judges what it says now
+                log.info("an alias was not judged", alias=key.alias, reason=error.message)
+
+    def _judge(self, key: AliasKey) -> None:
+        with self._db.read() as work:
+            alias = work.get(Alias, (key.tenant_id, key.adapter_id, key.alias))
+            targets = targets_of(work, key)
+            if alias is None or alias.guard is None or len(targets) < 2:
+                return
+            canary, other = _compared(targets)
+            ours, theirs = (
+                figures_of(work, key.tenant_id, target.version_id, alias.updated_at) for target in (canary, other)
+            )
+            reason = complaint(Guard.model_validate(alias.guard), ours, theirs)
+            if reason is None:
+                return
+            back, digests = _way_back(work, key, canary, other)
+        if not self._can_be_warmed(key.tenant_id, digests):
+            back = Pointing(targets=(Target(other.version_id, other.number),))
+        told = f"the guard: version {canary.number} against {other.number}: {reason}"
+        change = Change(actor=SYSTEM, now=self._clock(), reason=told[:500], expected=alias.revision)
+        with self._db.unit_of_work() as work:
+            point(work, key, back, change)
+        log.warning("an alias went back", alias=key.alias, adapter=key.adapter_id, reason=told)
+
+    def _can_be_warmed(self, tenant_id: str, digests: list[str]) -> bool:
+        try:
+            for digest in digests:
+                self._engine.warm(tenant_id, digest)
+        except EngineError:
+            return False
+        return True
+
+
+def _compared(targets: tuple[Target, ...]) -> tuple[Target, Target]:
+    """The canary and what it is compared with; of equal shares the newest version is the canary."""
+    canary = min(targets, key=lambda target: (target.weight, -target.number))
+    others = [target for target in targets if target is not canary]
+    return canary, max(others, key=lambda target: (target.weight, -target.number))
+
+
+def _way_back(work: Session, key: AliasKey, canary: Target, other: Target) -> tuple[Pointing, list[str]]:
+    """The last revision that served without the canary, and its versions' digests; or all to the other target."""
+    for change in history_of(work, key):
+        pointing = pointing_of(change)
+        numbers = [target.number for target in pointing.targets]
+        if numbers and canary.number not in numbers and _is_ready(work, key, pointing):
+            break
+    else:
+        pointing = Pointing(targets=(Target(other.version_id, other.number),))
+    versions = [target.version_id for target in pointing.targets]
+    digests = select(AdapterVersion.digest).where(
+        AdapterVersion.tenant_id == key.tenant_id, AdapterVersion.id.in_(versions), AdapterVersion.digest.is_not(None)
+    )
+    return pointing, [digest for digest in work.scalars(digests) if digest is not None]
+
+
+def _is_ready(work: Session, key: AliasKey, pointing: Pointing) -> bool:
+    try:
+        check_ready(work, key, pointing.targets)
+    except PlatformError:
+        return False
+    return True
+
+
+def _ttft_p95_us(work: Session, mine: tuple[ColumnElement[bool], ...]) -> int | None:
+    """Nearest rank: the smallest time that 95 of 100 requests keep."""
+    answered = (*mine, UsageRecord.first_token_at.is_not(None))
+    count = work.scalar(select(func.count()).select_from(UsageRecord).where(*answered)) or 0
+    if not count:
+        return None
+    wait = UsageRecord.first_token_at - UsageRecord.admitted_at
+    rank = math.ceil(PERCENTILE * count)
+    return work.scalar(select(wait).where(*answered).order_by(wait).offset(rank - 1).limit(1))

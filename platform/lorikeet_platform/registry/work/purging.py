@@ -1,0 +1,120 @@
+"""The end of a version's bytes. The state goes first, the bytes last, so that a crash leaves bytes and never a gap.
+
+The chore asks for the purge of every version whose time is over. The job takes the version's state to `purged`, unless
+it was restored meanwhile, and deletes what no other version of the tenant refers to. It waits for a `retire` job of the
+version, so that an engine that still answers with the adapter can load it again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+from sqlalchemy import exists, select
+from sqlalchemy.orm import Session
+
+from lorikeet_adapters.store.blob import BlobStore
+from lorikeet_platform.clock import SECOND, Clock, now_us
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.db.tables import AdapterVersion, Job, Upload
+from lorikeet_platform.jobs.queue import LeasedJob, enqueue
+from lorikeet_platform.jobs.runner import Postponed, Write
+from lorikeet_platform.registry.states import transition
+from lorikeet_platform.registry.uploads.service import purge_bytes
+from lorikeet_platform.registry.work.assembling import version_files
+from lorikeet_platform.registry.work.references import delete_file_if_unused, delete_image_if_unused
+from lorikeet_platform.registry.work.retirement import DRAIN_US
+
+log = structlog.get_logger(__name__)
+
+LOOK_AGAIN_US: Final = 1 * SECOND
+# An engine that nobody reaches for so long is not waited for: its requests were promised no more than the drain.
+LONGEST_WAIT_US: Final = DRAIN_US + 30 * SECOND
+PURGEABLE: Final = ("retired", "rejected", "quarantined", "failed_internal")
+PURGES_A_ROUND: Final = 100
+
+
+class VersionPurger:
+    """Handler of `purge` jobs."""
+
+    def __init__(self, *, db: Database, store: BlobStore, clock: Clock = now_us) -> None:
+        self._db, self._store, self._clock = db, store, clock
+
+    def perform(self, job: LeasedJob) -> Write:
+        with self._db.unit_of_work() as work:
+            version = work.get_one(AdapterVersion, (job.tenant_id, job.version_id), with_for_update=True)
+            if version.state != "purged" and not self._is_due(version):
+                return _nothing_to_write
+            if self._is_in_use(work, job):
+                raise Postponed("StillRetiring", LOOK_AGAIN_US)
+            if version.state != "purged":
+                transition(work, version, "purged")
+            files = version_files(work, job.tenant_id, job.version_id)
+        for sha256 in sorted({file.sha256 for file in files}):
+            delete_file_if_unused(self._db, self._store, job.tenant_id, sha256)
+        if version.digest is not None:
+            delete_image_if_unused(self._db, self._store, job.tenant_id, version.digest)
+        purge_bytes(self._store, [(job.tenant_id, file.upload_id) for file in files])
+        uploads = [file.upload_id for file in files]
+        return lambda work: _consume(work, job.tenant_id, uploads)
+
+    def give_up(self, work: Session, job: LeasedJob) -> None:
+        """What is left behind is found when store and rows are compared."""
+
+    def clean_up(self, job: LeasedJob) -> None:
+        pass
+
+    def _is_due(self, version: AdapterVersion) -> bool:
+        is_over = version.purge_after is not None and version.purge_after <= self._clock()
+        return is_over and version.state in PURGEABLE
+
+    def _is_in_use(self, work: Session, job: LeasedJob) -> bool:
+        retiring = select(Job.id).where(
+            Job.tenant_id == job.tenant_id,
+            Job.kind == "retire",
+            Job.version_id == job.version_id,
+            Job.state.in_(("queued", "leased")),
+            Job.created_at > self._clock() - LONGEST_WAIT_US,
+        )
+        return work.scalars(retiring.limit(1)).first() is not None
+
+
+class PurgeChore:
+    """Asks for the purge of versions whose `purge_after` has passed."""
+
+    def __init__(self, *, db: Database, clock: Clock = now_us) -> None:
+        self._db, self._clock = db, clock
+
+    def enqueue_due(self) -> None:
+        now = self._clock()
+        asked = exists().where(
+            Job.tenant_id == AdapterVersion.tenant_id,
+            Job.version_id == AdapterVersion.id,
+            Job.kind == "purge",
+            Job.state.in_(("queued", "leased")),
+        )
+        due = (
+            select(AdapterVersion.tenant_id, AdapterVersion.id)
+            .where(AdapterVersion.purge_after <= now, AdapterVersion.state.in_(PURGEABLE), ~asked)
+            .order_by(AdapterVersion.purge_after)
+            .limit(PURGES_A_ROUND)
+        )
+        with self._db.read() as work:
+            found = work.execute(due).all()
+        for tenant_id, version_id in found:
+            with self._db.unit_of_work() as work:
+                enqueue(work, tenant_id=tenant_id, kind="purge", version_id=version_id, now=now, run_after=now)
+        if found:
+            log.info("versions are to be purged", versions=len(found))
+
+
+def _nothing_to_write(_work: Session) -> None:
+    """The version was restored, or its time is not over."""
+
+
+def _consume(work: Session, tenant_id: str, uploads: list[str]) -> None:
+    """Slices that were kept for another validation are gone."""
+    for upload_id in uploads:
+        upload = work.get_one(Upload, (tenant_id, upload_id), with_for_update=True)
+        if upload.state == "sealed":
+            upload.state = "consumed"

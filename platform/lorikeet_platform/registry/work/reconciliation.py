@@ -1,0 +1,188 @@
+"""Store and rows, compared both ways once a day.
+
+bytes that no version needs     deleted when two runs in a row found them and they are older than two days: what is
+                                being validated is younger, and a lost upload of yesterday is nobody's hurry
+a version without its image     quarantined if it serves; logged in any case
+a version without a file        logged: it serves all the same, but its files cannot be given back
+
+What a run found lies in the store itself, so that the next run may be another worker's; its key tells when it was.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from lorikeet_adapters.source import image_key
+from lorikeet_adapters.store.blob import BlobDamaged, BlobEntry, BlobMissing, BlobStore
+from lorikeet_platform.clock import HOUR, Clock, now_us
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.db.tables import AdapterVersion, VersionFile
+from lorikeet_platform.jobs.celery_app import Waker
+from lorikeet_platform.registry.files import KEPT_STATES, file_key
+from lorikeet_platform.registry.lifecycle import quarantine_damaged
+from lorikeet_platform.registry.work.references import delete_file_if_unused, delete_image_if_unused
+
+log = structlog.get_logger(__name__)
+
+RUNS_PREFIX: Final = "reconciliation/"
+IMAGES_PREFIX: Final = "images/"
+FILES_PREFIX: Final = "files/"
+EVERY_US: Final = 24 * HOUR
+OLD_US: Final = 48 * HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """One blob that a version may need: an image by its digest, or a file by its SHA-256."""
+
+    tenant_id: str
+    digest: str
+    is_image: bool
+
+    @property
+    def key(self) -> str:
+        return (image_key if self.is_image else file_key)(self.tenant_id, self.digest)
+
+    @classmethod
+    def of_key(cls, key: str) -> Content | None:
+        """None for a key that is neither an image's nor a file's."""
+        match key.split("/"):
+            case ["images", tenant_id, digest]:
+                return cls(tenant_id, digest, is_image=True)
+            case ["files", tenant_id, "sha256", _, digest]:
+                return cls(tenant_id, digest, is_image=False)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What one run saw.
+
+    Attributes:
+        orphans: keys that no version needs.
+        missing: what versions need and the store has not.
+    """
+
+    orphans: frozenset[str]
+    missing: tuple[Content, ...]
+
+
+def compare(stored: Iterable[str], needed: Iterable[Content], required: Iterable[Content]) -> Findings:
+    """What is stored against what any version refers to, and against what versions cannot be without."""
+    keys = frozenset(stored)
+    return Findings(
+        orphans=keys - {content.key for content in needed},
+        missing=tuple(content for content in dict.fromkeys(required) if content.key not in keys),
+    )
+
+
+class Reconciler:
+    """A chore of the sweeper; it works once a day, whichever worker comes first."""
+
+    def __init__(
+        self, *, db: Database, store: BlobStore, temporary_dir: Path, wake: Waker, clock: Clock = now_us
+    ) -> None:
+        self._db, self._store, self._wake = db, store, wake
+        self._temporary_dir, self._clock = temporary_dir, clock
+        self._due_at = 0
+
+    def reconcile_when_due(self) -> None:
+        if self._clock() < self._due_at:
+            return
+        earlier = sorted(entry.key for entry in self._store.entries(RUNS_PREFIX))
+        last_run = _time_of(earlier[-1]) if earlier else 0
+        if last_run + EVERY_US > self._clock():
+            self._due_at = last_run + EVERY_US
+            return
+        self._due_at = self._clock() + EVERY_US
+        self._reconcile(earlier)
+
+    def _reconcile(self, earlier: list[str]) -> None:
+        now = self._clock()
+        stored = [*self._store.entries(IMAGES_PREFIX), *self._store.entries(FILES_PREFIX)]
+        with self._db.read() as work:  # after the listing: what was stored meanwhile is not looked at
+            needed, required = _contents(work)
+        findings = compare((entry.key for entry in stored), needed, required)
+        gone = self._delete(stored, findings.orphans & self._orphans_of(earlier), now)
+        self._remember(findings.orphans - gone, now)
+        for key in earlier:
+            self._store.delete(key)
+        if findings.orphans:
+            log.info("bytes that no version needs", found=len(findings.orphans), deleted=len(gone))
+        for content in findings.missing:
+            self._report(content)
+
+    def _delete(self, stored: Iterable[BlobEntry], candidates: frozenset[str], now: int) -> frozenset[str]:
+        gone: set[str] = set()
+        for entry in stored:
+            content = Content.of_key(entry.key)
+            if entry.key not in candidates or entry.modified_us + OLD_US > now or content is None:
+                continue
+            delete = delete_image_if_unused if content.is_image else delete_file_if_unused
+            if delete(self._db, self._store, content.tenant_id, content.digest):
+                gone.add(entry.key)
+        return frozenset(gone)
+
+    def _report(self, content: Content) -> None:
+        """A listing may be older than the rows, so the store is asked once more."""
+        if self._store.size(content.key) is not None:
+            return
+        log.error("a version's bytes are missing from the store", key=content.key)
+        if content.is_image:
+            with self._db.unit_of_work() as work:
+                job_ids = quarantine_damaged(work, content.tenant_id, content.digest, now=self._clock())
+            for job_id in job_ids:
+                self._wake(job_id)
+
+    def _orphans_of(self, runs: list[str]) -> frozenset[str]:
+        """What the last run found; nothing when its notes were deleted by another worker or are unreadable."""
+        if not runs:
+            return frozenset()
+        try:
+            return frozenset(json.loads(self._store.read(runs[-1])))
+        except (BlobMissing, BlobDamaged, ValueError):
+            return frozenset()
+
+    def _remember(self, orphans: frozenset[str], now: int) -> None:
+        self._temporary_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=self._temporary_dir, prefix="reconciliation-") as notes:
+            json.dump(sorted(orphans), notes)
+            notes.flush()
+            self._store.put_file(f"{RUNS_PREFIX}{now:020}", Path(notes.name))
+
+
+def _time_of(key: str) -> int:
+    return int(key.removeprefix(RUNS_PREFIX))
+
+
+def _contents(work: Session) -> tuple[list[Content], list[Content]]:
+    """What versions that are not purged refer to, and what those must have that were ready once."""
+    needed: list[Content] = []
+    required: list[Content] = []
+    images = select(AdapterVersion.tenant_id, AdapterVersion.digest, AdapterVersion.state).where(
+        AdapterVersion.state != "purged", AdapterVersion.digest.is_not(None)
+    )
+    files = (
+        select(VersionFile.tenant_id, VersionFile.sha256, AdapterVersion.state)
+        .join(
+            AdapterVersion,
+            (AdapterVersion.tenant_id == VersionFile.tenant_id) & (AdapterVersion.id == VersionFile.version_id),
+        )
+        .where(AdapterVersion.state != "purged")
+    )
+    for statement, is_image in ((images, True), (files, False)):
+        for tenant_id, digest, state in work.execute(statement):
+            content = Content(tenant_id, str(digest), is_image)
+            needed.append(content)
+            if state in KEPT_STATES:
+                required.append(content)
+    return needed, required

@@ -1,0 +1,191 @@
+"""The validation job: from the slices of a sealed version to an adapter the engine serves, or a rejection by name.
+
+    slices ─ assemble, compare SHA-256 ─▶ files ─ jail ─▶ normalised file ─ certifier ─▶ figures
+        ─▶ files and image stored ─ engine: alone and in company ─▶ row: ready, with its certificate
+
+Write order: the row says which image it will have, blobs durable, then the row is ready. A second worker on the same
+version writes the same blobs under the same keys.
+
+Whose fault it is when a step breaks:
+
+content broke a rule                   the file's: rejected, at once
+certificate failed                     the file's: rejected `certificate_failed`, with the figures
+the jail's process broke               ours the first time, the file's the second: rejected `validator_crashed`
+certifier, database, lost slices       ours: tried again, `failed_internal` in the end
+no engine, none with room, no store    nobody's: the job waits, as long as it takes; nothing becomes ready without them
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy.orm import Session
+
+from lorikeet_adapters.certificate import Certificate
+from lorikeet_adapters.errors import AdapterRejected
+from lorikeet_adapters.files import CONFIG_FILE
+from lorikeet_adapters.sandbox.jail import JailBroken
+from lorikeet_adapters.sandbox.record import ValidatedRecord
+from lorikeet_adapters.source import image_key
+from lorikeet_adapters.store.blob import BlobStore, BlobUnavailable
+from lorikeet_engine.certification.measured import Measured, failures
+from lorikeet_engine.errors import DeadlineExceeded, EngineUnavailable, Overloaded
+from lorikeet_engine.protocol import EngineInfo
+from lorikeet_platform.clock import Clock, now_us
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.db.tables import AdapterVersion
+from lorikeet_platform.jobs.queue import LeasedJob
+from lorikeet_platform.jobs.runner import Postponed, Write
+from lorikeet_platform.registry.files import file_key
+from lorikeet_platform.registry.uploads.leftovers import VALIDATION_PREFIX
+from lorikeet_platform.registry.uploads.service import purge_bytes
+from lorikeet_platform.registry.work import verdicts
+from lorikeet_platform.registry.work.assembling import UploadedFile, assemble, uploaded_files, version_files
+from lorikeet_platform.registry.work.live_check import is_served_alike
+from lorikeet_platform.registry.work.references import announce_digest
+from lorikeet_platform.registry.work.tools import WorkerTools
+from lorikeet_platform.registry.work.verdicts import Rejection
+
+VALIDATOR: Final = "1"  # counts up when a check or a figure changes its meaning
+FLOAT32_BYTES, HALF_BYTES = 4, 2
+# What an engine answers that is not there or has no room now; another answer is a fault.
+NOT_NOW: Final = (EngineUnavailable, Overloaded, DeadlineExceeded)
+WAITS_FOR_ENGINE: Final = "WaitsForEngine"
+CRASHED: Final = Rejection(
+    "validator_crashed", "Reading the files ended the process that read them, twice. The files are likely damaged."
+)
+
+
+class VersionValidator:
+    """Handler of `validate` jobs.
+
+    Args:
+        base_model: the base model's name, for certificates.
+        keep_rejected_us: how long a rejected version's row keeps its verdict before it may be purged.
+    """
+
+    def __init__(
+        self,
+        *,
+        db: Database,
+        store: BlobStore,
+        tools: WorkerTools,
+        base_model: str,
+        temporary_dir: Path,
+        keep_rejected_us: int,
+        clock: Clock = now_us,
+    ) -> None:
+        self._db, self._store, self._tools, self._base_model = db, store, tools, base_model
+        self._temporary_dir, self._keep_rejected_us, self._clock = temporary_dir, keep_rejected_us, clock
+
+    def perform(self, job: LeasedJob) -> Write:
+        try:
+            if WAITS_FOR_ENGINE in job.errors:
+                self._tools.engine.info()  # all the work would be in vain while it is away
+            return self._perform(job)
+        except NOT_NOW as error:
+            raise Postponed(WAITS_FOR_ENGINE) from error
+        except BlobUnavailable as error:
+            raise Postponed("WaitsForStore") from error
+        except AdapterRejected as rejected:
+            return self._rejection(job, Rejection.of(rejected))
+        except JailBroken:
+            if JailBroken.__name__ not in job.errors:
+                raise
+            return self._rejection(job, CRASHED)
+
+    def give_up(self, work: Session, job: LeasedJob) -> None:
+        verdicts.fail(work, job.tenant_id, job.version_id)
+
+    def clean_up(self, job: LeasedJob) -> None:
+        """The slices are no longer needed: the files are stored whole, or were rejected."""
+        with self._db.read() as work:
+            if work.get_one(AdapterVersion, (job.tenant_id, job.version_id)).state == "failed_internal":
+                return  # it may be validated again
+            uploads = [(job.tenant_id, file.upload_id) for file in version_files(work, job.tenant_id, job.version_id)]
+        purge_bytes(self._store, uploads)
+
+    def _perform(self, job: LeasedJob) -> Write:
+        with self._db.read() as work:
+            files = uploaded_files(work, job.tenant_id, job.version_id)
+        self._temporary_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._temporary_dir, prefix=VALIDATION_PREFIX) as name:
+            folder = Path(name)
+            paths = {file.filename: folder / file.filename for file in files}
+            for file in files:
+                if assemble(self._store, file, paths[file.filename]) != file.sha256:
+                    sentence = f"{file.filename}: the bytes do not match the declared SHA-256."
+                    return self._rejection(job, Rejection("checksum_mismatch", sentence))
+            image = folder / "image"
+            record = self._tools.jail(paths, image=image)
+            info = self._tools.engine.info()
+            serving_bytes = self._check_room(record, info)
+            measured = self._tools.certifier.measure(folder=folder, image=image, digest=record.digest)
+            if failed := failures(measured):
+                return self._rejection(job, _not_certified(failed))
+            self._keep(job, files, record, folder, image)
+        if not is_served_alike(self._tools.engine, job.tenant_id, record.digest):
+            return self._rejection(job, _not_certified(("the engine answers otherwise in company than alone",)))
+        config_digest = next(file.sha256 for file in files if file.filename == CONFIG_FILE)
+        certificate = self._certificate(record, measured, config_digest, serving_bytes)
+        return lambda work: verdicts.accept(
+            work, job.tenant_id, job.version_id, record, certificate, now=certificate.made_at
+        )
+
+    def _check_room(self, record: ValidatedRecord, info: EngineInfo) -> int:
+        """Bytes of the adapter in the engine's arena; raises AdapterRejected for one that can never be loaded."""
+        serving_bytes = record.serving_bytes(FLOAT32_BYTES if info.dtype == "float32" else HALF_BYTES)
+        room = self._tools.engine.adapter_room()
+        if serving_bytes > room:
+            raise AdapterRejected(
+                "adapter_too_large",
+                subject="the adapter",
+                found=f"{serving_bytes} bytes when served",
+                allowed=f"at most {room}",
+            )
+        return serving_bytes
+
+    def _keep(
+        self, job: LeasedJob, files: tuple[UploadedFile, ...], record: ValidatedRecord, folder: Path, image: Path
+    ) -> None:
+        with self._db.unit_of_work() as work:
+            announce_digest(work, job.tenant_id, job.version_id, record.digest)
+        for file in files:
+            self._store.put_file(file_key(job.tenant_id, file.sha256), folder / file.filename)
+        self._store.put_file(image_key(job.tenant_id, record.digest), image)
+
+    def _certificate(
+        self, record: ValidatedRecord, measured: Measured, config_digest: str, serving_bytes: int
+    ) -> Certificate:
+        return Certificate(
+            config_digest=config_digest,
+            tensor_digest=record.digest,
+            base_model=self._base_model,
+            base_model_digest=measured.base_model_digest,
+            modules=dict(record.modules),
+            ranks=dict(record.ranks),
+            serving_bytes=serving_bytes,
+            effect=measured.effect,
+            oracle=measured.oracle,
+            max_logit_difference=measured.max_logit_difference,
+            logit_scale=measured.logit_scale,
+            greedy_agreement=measured.greedy_agreement,
+            neighbour_max_logit_difference=measured.neighbour_max_logit_difference,
+            neighbours_unchanged=measured.neighbours_unchanged,
+            served_alike=True,
+            n_probes=measured.n_probes,
+            n_tokens=measured.n_tokens,
+            warnings=tuple(dict.fromkeys((*record.warnings, *measured.warnings))),
+            validator=VALIDATOR,
+            made_at=self._clock(),
+        )
+
+    def _rejection(self, job: LeasedJob, rejection: Rejection) -> Write:
+        purge_after = self._clock() + self._keep_rejected_us
+        return lambda work: verdicts.reject(work, job.tenant_id, job.version_id, rejection, purge_after=purge_after)
+
+
+def _not_certified(failed: tuple[str, ...]) -> Rejection:
+    return Rejection("certificate_failed", f"The adapter is not served exactly: {'; '.join(failed)}.")

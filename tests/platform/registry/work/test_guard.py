@@ -1,0 +1,260 @@
+"""A canary that does worse than what it is compared with goes back by itself, and not before there is proof."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lorikeet_engine.errors import AdapterUnavailable
+from lorikeet_platform.auth.actor import SYSTEM
+from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.db.tables import AdapterVersion, AliasChange, UsageRecord
+from lorikeet_platform.ids import new_id
+from lorikeet_platform.registry.aliases import AliasKey, Change, Pointing, Target, history_of, point, targets_of
+from lorikeet_platform.registry.schemas import Guard
+from lorikeet_platform.registry.work.guard import AliasGuards, Figures, complaint, figures_of
+from tests.support.platform_parts import BASE, FakeClock, Tenant, a_version
+from tests.support.worker_tools import ScriptedEngineLink
+
+Share = Callable[..., None]
+Serve = Callable[..., None]
+Weights = Callable[[], dict[int, int]]
+
+MS = 1_000
+GUARD: dict[str, Any] = {"max_error_rate": 0.1, "max_ttft_ratio": 2.0, "min_requests": 20}
+
+
+@pytest.mark.parametrize(
+    ("canary", "other", "word"),
+    [
+        (Figures(199, 199, 1), Figures(1000, 0, 1), None),  # too few to judge
+        (Figures(200, 20, 1), Figures(1000, 0, 1), None),  # at the bound
+        (Figures(200, 21, 1), Figures(1000, 0, 1), "21 of 200"),
+        (Figures(200, 21, 1), Figures(1000, 200, 1), None),  # the other fails more: it is not the canary
+        (Figures(200, 0, 200 * MS), Figures(200, 0, 100 * MS), None),  # at the bound
+        (Figures(200, 0, 201 * MS), Figures(200, 0, 100 * MS), "201 ms"),
+        (Figures(200, 0, 201 * MS), Figures(199, 0, 100 * MS), None),  # nothing to compare with yet
+        (Figures(200, 0, None), Figures(200, 0, 100 * MS), None),
+        (Figures(200, 0, 201 * MS), Figures(200, 0, None), None),
+    ],
+)
+def test_the_verdict_follows_from_the_figures(canary: Figures, other: Figures, word: str | None) -> None:
+    reason = complaint(Guard(max_error_rate=0.1, max_ttft_ratio=2.0, min_requests=200), canary, other)
+    assert reason is None if word is None else reason is not None and word in reason
+
+
+def test_a_bound_that_is_not_set_is_not_judged_by() -> None:
+    bad = Figures(500, 500, 9_000 * MS)
+    good = Figures(500, 0, 10 * MS)
+    assert complaint(Guard(max_error_rate=0.1), bad, good)
+    assert complaint(Guard(max_ttft_ratio=2), bad, good)
+    assert complaint(Guard(), bad, good) is None
+
+
+@pytest.fixture
+def versions(context: PlatformContext, harbour: Tenant) -> list[AdapterVersion]:
+    """Three ready versions of one adapter; `live` points at the first."""
+    with context.db.unit_of_work() as work:
+        return [a_version(work, harbour, name="pirate", number=number, live=number == 1) for number in (1, 2, 3)]
+
+
+@pytest.fixture
+def key(versions: list[AdapterVersion]) -> AliasKey:
+    return AliasKey(versions[0].tenant_id, versions[0].adapter_id, "live")
+
+
+@pytest.fixture
+def share(context: PlatformContext, versions: list[AdapterVersion], key: AliasKey, clock: FakeClock) -> Share:
+    """Points `live` at versions by number and weight."""
+
+    def set_weights(weights: dict[int, int], guard: dict[str, Any] | None = GUARD) -> None:
+        targets = tuple(Target(versions[number - 1].id, number, weight) for number, weight in weights.items())
+        with context.db.unit_of_work() as work:
+            point(work, key, Pointing(targets=targets, guard=guard), Change(actor="test", now=clock.now))
+
+    return set_weights
+
+
+@pytest.fixture
+def serve(context: PlatformContext, harbour: Tenant, clock: FakeClock) -> Serve:
+    """Writes usage records of a version, a second apart."""
+
+    def write(version: AdapterVersion, *, ok: int = 0, failed: int = 0, ttft_ms: float = 100) -> None:
+        with context.db.unit_of_work() as work:
+            for index in range(ok + failed):
+                is_ok = index < ok
+                work.add(
+                    UsageRecord(
+                        tenant_id=harbour.id,
+                        request_id=new_id("req"),
+                        key_id=harbour.key_id,
+                        route="/v1/chat/completions",
+                        base_model=BASE,
+                        adapter_id=version.adapter_id,
+                        version_id=version.id,
+                        stream=False,
+                        state="settled",
+                        outcome="ok" if is_ok else "server_error",
+                        admitted_at=clock.now,
+                        first_token_at=clock.now + round(ttft_ms * MS) if is_ok else None,
+                        settled_at=clock.now,
+                    )
+                )
+
+    return write
+
+
+@pytest.fixture
+def engine() -> ScriptedEngineLink:
+    return ScriptedEngineLink()
+
+
+@pytest.fixture
+def guards(context: PlatformContext, engine: ScriptedEngineLink, clock: FakeClock) -> AliasGuards:
+    return AliasGuards(db=context.db, engine=engine, clock=clock)
+
+
+@pytest.fixture
+def weights(context: PlatformContext, key: AliasKey) -> Weights:
+    def read() -> dict[int, int]:
+        with context.db.read() as work:
+            return {target.number: target.weight for target in targets_of(work, key)}
+
+    return read
+
+
+def last_change(context: PlatformContext, key: AliasKey) -> AliasChange:
+    with context.db.read() as work:
+        return history_of(work, key)[0]
+
+
+def test_a_canary_that_fails_goes_back_to_what_was_before_with_the_reason(
+    context: PlatformContext,
+    key: AliasKey,
+    versions: list[AdapterVersion],
+    share: Share,
+    serve: Serve,
+    guards: AliasGuards,
+    weights: Weights,
+    engine: ScriptedEngineLink,
+) -> None:
+    share({1: 90, 2: 10})
+    serve(versions[0], ok=180)
+    serve(versions[1], ok=15, failed=5)
+    guards.judge_all()
+    assert weights() == {1: 100}
+    change = last_change(context, key)
+    assert (change.actor, change.revision) == (SYSTEM, 3)
+    assert change.reason is not None
+    assert "5 of 20" in change.reason
+    assert engine.named("warm") == [[key.tenant_id, versions[0].digest]]
+    guards.judge_all()
+    assert last_change(context, key).revision == 3
+
+
+def test_a_canary_that_is_slow_goes_back(
+    versions: list[AdapterVersion], share: Share, serve: Serve, guards: AliasGuards, weights: Weights
+) -> None:
+    share({1: 90, 2: 10})
+    serve(versions[0], ok=180, ttft_ms=100)
+    serve(versions[1], ok=20, ttft_ms=201)
+    guards.judge_all()
+    assert weights() == {1: 100}
+
+
+def test_a_canary_that_does_well_stays(
+    versions: list[AdapterVersion], share: Share, serve: Serve, guards: AliasGuards, weights: Weights
+) -> None:
+    share({1: 90, 2: 10})
+    serve(versions[0], ok=180)
+    serve(versions[1], ok=200, failed=10, ttft_ms=150)
+    guards.judge_all()
+    assert weights() == {1: 90, 2: 10}
+
+
+def test_what_was_before_the_last_change_does_not_count(
+    versions: list[AdapterVersion],
+    share: Share,
+    serve: Serve,
+    guards: AliasGuards,
+    weights: Weights,
+    clock: FakeClock,
+) -> None:
+    serve(versions[1], failed=500)
+    clock.advance(1)
+    share({1: 90, 2: 10})
+    serve(versions[1], ok=19)
+    guards.judge_all()
+    assert weights() == {1: 90, 2: 10}
+
+
+def test_going_back_leads_past_every_revision_with_the_canary(
+    versions: list[AdapterVersion], share: Share, serve: Serve, guards: AliasGuards, weights: Weights
+) -> None:
+    share({1: 90, 2: 10})
+    share({1: 75, 2: 25})
+    serve(versions[0], ok=100)
+    serve(versions[1], failed=50)
+    guards.judge_all()
+    assert weights() == {1: 100}
+
+
+def test_without_a_healthy_revision_or_an_engine_that_loads_it_the_other_target_gets_everything(
+    versions: list[AdapterVersion],
+    share: Share,
+    serve: Serve,
+    guards: AliasGuards,
+    weights: Weights,
+    engine: ScriptedEngineLink,
+) -> None:
+    share({3: 90, 2: 10})
+    engine.warm_fault = AdapterUnavailable("its image is missing")
+    serve(versions[2], ok=100)
+    serve(versions[1], failed=50)
+    guards.judge_all()
+    assert weights() == {3: 100}
+
+
+def test_of_equal_shares_the_newest_version_is_the_canary(
+    versions: list[AdapterVersion], share: Share, serve: Serve, guards: AliasGuards, weights: Weights
+) -> None:
+    share({1: 50, 2: 50})
+    serve(versions[1], ok=100)
+    serve(versions[0], failed=50)
+    guards.judge_all()
+    assert weights() == {1: 50, 2: 50}
+    serve(versions[1], failed=900)
+    serve(versions[0], ok=900)
+    guards.judge_all()
+    assert weights() == {1: 100}
+
+
+@pytest.mark.parametrize("guard", [None, GUARD])
+def test_an_alias_without_a_guard_or_with_one_target_is_left_alone(
+    versions: list[AdapterVersion],
+    share: Share,
+    serve: Serve,
+    guards: AliasGuards,
+    weights: Weights,
+    guard: dict[str, Any] | None,
+) -> None:
+    wanted = {2: 100} if guard else {1: 90, 2: 10}
+    share(wanted, guard)
+    serve(versions[0], ok=500)
+    serve(versions[1], failed=500)
+    guards.judge_all()
+    assert weights() == wanted
+
+
+def test_the_95th_percentile_is_the_smallest_time_that_95_of_100_keep(
+    context: PlatformContext, versions: list[AdapterVersion], serve: Serve, clock: FakeClock
+) -> None:
+    for milliseconds in range(1, 101):
+        serve(versions[0], ok=1, ttft_ms=milliseconds)
+    serve(versions[0], failed=3)
+    with context.db.read() as work:
+        figures = figures_of(work, versions[0].tenant_id, versions[0].id, clock.now)
+        assert figures == Figures(requests=103, failed=3, ttft_p95_us=95 * MS)
+        assert figures_of(work, versions[1].tenant_id, versions[1].id, 0) == Figures(0, 0, None)
