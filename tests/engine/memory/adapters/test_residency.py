@@ -233,11 +233,8 @@ class ResidencyMachine(RuleBasedStateMachine):
         if not known:
             self.retired.discard(key)
 
-    @precondition(lambda self: self.retired)
-    @rule(data=st.data())
-    def restore(self, data: st.DataObject) -> None:
-        """It is put into service again before it was gone."""
-        key = data.draw(st.sampled_from(sorted(self.retired)))
+    @rule(key=st.sampled_from(KEYS))
+    def restore(self, key: AdapterKey) -> None:
         self.residency.restore(key)
         self.retired.discard(key)
 
