@@ -15,10 +15,10 @@ from lorikeet_adapters.demo.styles import demo_adapters
 from lorikeet_platform.cli.api import Api, ApiRefused
 from lorikeet_platform.cli.console import CommandFailed, ExitCode, say
 from lorikeet_platform.cli.embedded.welcome import DemoTenant, known_keys
-from lorikeet_platform.cli.upload.push import PushRequest, push_adapter
+from lorikeet_platform.cli.upload.push import PushRequest, push_adapter, wait_for_verdict
 
 KEY_NAME: Final = "demo"
-PUSH_WITHIN_S: Final = 120.0
+READY_WITHIN_S: Final = 900.0  # a certificate takes seconds here and minutes on a small machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Seeder:
             if plan.slug not in existing:
                 self._admin.post("/admin/v1/tenants", {"slug": plan.slug, "display_name": plan.display_name})
             key = self._working_key(plan.slug)
-            self._push(plan, key)
+            self._push_all(plan, key)
             tenants.append(DemoTenant(plan.slug, key, plan.adapters))
         return tuple(tenants)
 
@@ -74,16 +74,33 @@ class Seeder:
                 return False
         return True
 
-    def _push(self, plan: Plan, key: str) -> None:
+    def _push_all(self, plan: Plan, key: str) -> None:
         folders = {adapter.name: adapter.path for adapter in demo_adapters()}
         with Api(self._api_url, key) as api:
             for name in plan.adapters:
-                request = PushRequest(folder=folders[name], name=name, wait_s=PUSH_WITHIN_S, quiet=True)
-                version = push_adapter(api, request)
-                if version["state"] != "ready":
-                    reason = f"{version['reject_code']}: {version['reject_detail']}"
-                    raise CommandFailed(ExitCode.REJECTED, f"the demo adapter {name} is {version['state']}, {reason}")
-                say(f"{plan.slug}: {name}:{version['number']} is ready")
+                request = PushRequest(folder=folders[name], name=name, wait_s=None, quiet=True)
+                self._wait_until_ready(plan, api, request, _unfinished(api, name) or push_adapter(api, request))
+
+    def _wait_until_ready(self, plan: Plan, api: Api, request: PushRequest, version: dict[str, Any]) -> None:
+        label = f"{plan.slug}: {request.name}:{version['number']}"
+        if version["state"] == "validating":
+            say(f"{label} is checked against transformers and PEFT …")
+        version = wait_for_verdict(api, request, version, READY_WITHIN_S)
+        if version["state"] != "ready":
+            reason = f"{version['reject_code']}: {version['reject_detail']}"
+            raise CommandFailed(ExitCode.REJECTED, f"the demo adapter {label} is {version['state']}, {reason}")
+        say(f"{label} is ready")
+
+
+def _unfinished(api: Api, name: str) -> dict[str, Any] | None:
+    """A version that an earlier start left being checked: pushed again, it would become another one."""
+    try:
+        versions: list[dict[str, Any]] = api.get(f"/v1/adapters/{name}")["versions"]
+    except ApiRefused as failure:
+        if failure.refusal.code != "not_found":
+            raise
+        return None
+    return next((version for version in versions if version["state"] == "validating"), None)
 
 
 def _active(keys: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

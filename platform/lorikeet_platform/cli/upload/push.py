@@ -79,7 +79,7 @@ def push_adapter(api: Api, request: PushRequest) -> dict[str, Any]:
         say_event("sealed", adapter=version["adapter"], version=version["number"], state=version["state"])
     if request.wait_s is None or version["state"] in FINAL_STATES:
         return version
-    return _wait(api, request, version, request.wait_s)
+    return wait_for_verdict(api, request, version, request.wait_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,8 @@ def _seal(api: Api, request: PushRequest, uploads: dict[str, str]) -> dict[str, 
             _wait_or_raise(patience, failure)
 
 
-def _wait(api: Api, request: PushRequest, version: dict[str, Any], wait_s: float) -> dict[str, Any]:
+def wait_for_verdict(api: Api, request: PushRequest, version: dict[str, Any], wait_s: float) -> dict[str, Any]:
+    """The version when it is being checked no longer; raises CommandFailed when that takes longer than `wait_s`."""
     path = f"/v1/adapters/{quote(version['adapter'], safe='')}/versions/{version['number']}"
     deadline = time.monotonic() + wait_s
     patience = Patience(request.note)
