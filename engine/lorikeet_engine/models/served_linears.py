@@ -16,7 +16,7 @@ from lorikeet_adapters.modules import MODULES, ModuleTable
 from lorikeet_engine.models.weights import LayerWeights, Weights
 from lorikeet_engine.ops.interface import DOWN, GATE_UP, OUTPUT, QKV, Ops, PackedLinear
 
-PIECE_ELEMENTS = 1 << 23  # of a weight in float32 at once: 32 MiB
+PIECE_ELEMENTS = 1 << 22  # of a weight in float32 at once: 16 MiB
 
 
 class Place(NamedTuple):

@@ -25,7 +25,7 @@ from lorikeet_engine.ops.reference import ReferenceOps
 from tests.engine.equality.bench import Workbench, make_request, run
 from tests.engine.equality.prompts import BASE
 from tests.support.closeness import TOLERANCE, relative_error
-from tests.support.device import Driven, generate, open_runner, plan_of, random_ids
+from tests.support.device import Driven, generate, open_linears, open_runner, plan_of, random_ids
 from tests.support.ops_cases import NATIVE_LIBRARY
 from tests.support.tiny_models import VOCAB, pack_adapter, save_adapter
 
@@ -163,13 +163,15 @@ def test_answers_are_those_of_the_dequantised_weights(model_dir: ModelDir, name:
     assert answers[0] == answers[1]
 
 
-def test_an_adapter_is_added_exactly_to_integer_weights(model_dir: ModelDir, tmp_path: Path) -> None:
-    directory = model_dir("llama")
-    adapter = save_adapter(directory, tmp_path, seed=3, r=8, lora_alpha=16, target_modules="all-linear")
+@pytest.mark.parametrize("option", ["lora_bias", "use_dora", ""])
+def test_an_adapter_is_added_exactly_to_integer_weights(model_dir: ModelDir, tmp_path: Path, option: str) -> None:
+    """DoRA is packed with the lengths of the rows that are served: the dequantised ones."""
+    directory, options = model_dir("qwen2"), {option: True} if option else {}
+    adapter = save_adapter(directory, tmp_path, seed=3, r=8, lora_alpha=16, target_modules="all-linear", **options)
     logits: list[torch.Tensor] = []
     for ops in (int8_ops(torch.float32), DequantisedOps()):
-        runner = open_runner(directory, ops=ops)
-        image = pack_adapter(adapter, runner.spec.module_table("tiny"), torch.float32)
+        runner, linears = open_runner(directory, ops=ops), open_linears(directory, ops)
+        image = pack_adapter(adapter, runner.spec.module_table("tiny"), torch.float32, linears)
         runner.write_extent(3, image)
         for extent in (3, -1):
             row = Driven("r", random_ids(12, vocab=VOCAB, seed=1), (1, 2), extent=extent).row()
