@@ -22,11 +22,10 @@ from lorikeet_platform.cli import main
 from lorikeet_platform.clock import now_us
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.jobs.runner import JobRunner
-from lorikeet_platform.registry.validation import VersionValidator
 from lorikeet_platform.web.server import uvicorn_server
-from tests.support.lora_files import TABLE, write_files
+from tests.support.lora_files import write_files
 from tests.support.platform_parts import a_tenant, make_context
+from tests.support.worker_tools import job_runner
 
 BROKEN_CONNECTION = 0
 
@@ -121,16 +120,7 @@ def installation(
     tmp_path: Path, db: Database, monkeypatch: pytest.MonkeyPatch, silent_servers: None
 ) -> Iterator[Installation]:
     context = make_context(tmp_path, db, now_us)
-    validator = VersionValidator(
-        db=db,
-        store=context.store,
-        table=TABLE,
-        max_rank=8,
-        itemsize=2,
-        temporary_dir=context.settings.temporary_dir,
-        clock=now_us,
-    )
-    runner = JobRunner(db, {"validate": validator})
+    runner = job_runner(context)
     wake = threading.Thread
     context = dataclasses.replace(
         context, wake=lambda job_id: wake(target=runner.run, args=(job_id,), daemon=True).start()

@@ -142,10 +142,13 @@ def test_servers_that_need_an_address_say_which_setting(
     for command, setting in (
         ("gateway", "LORIKEET_ENGINE_ENDPOINT"),
         ("engine", "LORIKEET_ENGINE_ENDPOINT"),
-        ("worker", "LORIKEET_BROKER_URL"),
+        ("worker", "LORIKEET_ENGINE_ENDPOINT"),
     ):
         ended = lorikeet(command, "--model", tmp_path)
         assert (ended.code, setting in ended.err) == (2, True), ended.err
+    monkeypatch.setenv("LORIKEET_ENGINE_ENDPOINT", "ipc:///nowhere")
+    ended = lorikeet("worker", "--model", tmp_path)
+    assert (ended.code, "LORIKEET_BROKER_URL" in ended.err) == (2, True), ended.err
 
 
 def test_help_imports_nothing_that_takes_long() -> None:

@@ -92,10 +92,10 @@ def owner_link(admin_url: AdminUrl = DEFAULT_ADMIN_URL) -> None:
 
 
 def worker(model: Model = None) -> None:
-    """Run one worker; it needs a broker that other processes can reach."""
+    """Run one worker; it needs a broker that other processes can reach, and the engine."""
     from lorikeet_platform.cli.embedded.worker import run_worker
 
-    settings, model_dir = _prepared(model)
+    settings, model_dir = _with_endpoint(model)
     run_worker(settings, model_dir=model_dir)
 
 
