@@ -16,7 +16,7 @@ import torch
 from lorikeet_adapters.image import AdapterImage
 from lorikeet_engine.execution.runner import ModelRunner
 from tests.support.closeness import relative_error
-from tests.support.device import BASE, Driven, open_runner, plan_of, random_ids
+from tests.support.device import BASE, Driven, open_linears, open_runner, plan_of, random_ids
 from tests.support.ops_cases import BACKENDS
 from tests.support.tiny_models import (
     VOCAB,
@@ -41,8 +41,10 @@ ADAPTERS: dict[str, dict[str, Any]] = {
         "rank_pattern": {"layers.0.self_attn.q_proj": 9},
         "alpha_pattern": {"gate_proj": 1},
     },
+    "biased": {"r": 5, "lora_alpha": 10, "lora_bias": True, "target_modules": ["k_proj", "o_proj", "up_proj"]},
+    "dora": {"r": 6, "use_dora": True, "target_modules": "all-linear"},
 }
-PLACES = {name: 3 + 5000 * index for index, name in enumerate(ADAPTERS)}
+PLACES = {name: 3 + 4000 * index for index, name in enumerate(ADAPTERS)}
 
 
 @dataclass
@@ -55,25 +57,27 @@ class Adapted:
     backend: str
 
     def runner(self) -> ModelRunner:
-        runner = open_runner(self.directory, adapter_pool_bytes=2 << 20, ops=BACKENDS[self.backend]())
+        runner = open_runner(self.directory, adapter_pool_bytes=2 << 20, n_blocks=80, ops=BACKENDS[self.backend]())
         for name, image in self.images.items():
             runner.write_extent(PLACES[name], image)
         return runner
 
 
 @pytest.fixture(
-    scope="module", params=[(model, ops) for model in ("llama", "qwen3") for ops in ("cpu", "native")], ids=str
+    scope="module",
+    params=[(model, ops) for model in ("llama", "llama_tied_biased", "qwen3") for ops in ("cpu", "native")],
+    ids=str,
 )
 def adapted(
     request: pytest.FixtureRequest, model_dir: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Adapted:
     model, backend = request.param
     directory = model_dir(model)
-    table = open_runner(directory).spec.module_table("tiny")
+    table, linears = open_runner(directory).spec.module_table("tiny"), open_linears(directory, BACKENDS[backend]())
     images, oracles = {}, {"base": load_oracle(directory)}
     for seed, (name, options) in enumerate(ADAPTERS.items()):
         folder = save_adapter(directory, tmp_path_factory.mktemp(name), seed=seed, **options)
-        images[name] = pack_adapter(folder, table, torch.float32)
+        images[name] = pack_adapter(folder, table, torch.float32, linears)
         oracles[name] = load_adapted_oracle(directory, folder)
     return Adapted(directory, images, oracles, backend)
 
@@ -104,7 +108,7 @@ def check(adapted: Adapted, runner: ModelRunner, driven: list[Driven]) -> None:
 
 def test_prompts_and_decodes_of_all_adapters_share_a_step(adapted: Adapted) -> None:
     runner, driven = adapted.runner(), requests()
-    early = [driven[name] for name in ("all_r8", "mlp_r32_rs", "base")]
+    early = [driven[name] for name in ("all_r8", "mlp_r32_rs", "dora", "base")]
     check(adapted, runner, early)
     for step in range(3):
         for request in driven.values():
@@ -129,24 +133,26 @@ def test_in_float32_an_answer_is_the_same_alone_and_in_company(adapted: Adapted)
 
 def test_chunks_with_an_adapter_equal_the_whole_prompt(adapted: Adapted) -> None:
     runner, driven = adapted.runner(), requests()
-    late = [driven["patterns"], driven["one_layer"], driven["base_too"]]
+    late = [driven["patterns"], driven["one_layer"], driven["dora"], driven["base_too"]]
     runner.logits(plan_of([request.row(7) for request in late]))
     runner.logits(plan_of([request.row(1) for request in late]))
     check(adapted, runner, late)
 
 
-def test_an_adapter_means_the_same_after_it_was_moved(adapted: Adapted) -> None:
+@pytest.mark.parametrize("name", ["all_r8", "biased", "dora"])
+def test_an_adapter_means_the_same_after_it_was_moved(adapted: Adapted, name: str) -> None:
     runner, driven = adapted.runner(), requests()
-    source, n_grains = PLACES["all_r8"], adapted.images["all_r8"].n_grains
-    runner.move_extent(source, 1, n_grains)
-    driven["all_r8"].extent = 1
+    target = PLACES[name] - 2
+    runner.move_extent(PLACES[name], target, adapted.images[name].n_grains)
+    driven[name].extent = target
     check(adapted, runner, list(driven.values()))
 
 
 def test_a_place_reused_by_another_adapter_serves_the_new_one(adapted: Adapted) -> None:
-    """The new one targets fewer modules: nothing of the old one may be left in them."""
-    runner, driven = adapted.runner(), requests()
-    check(adapted, runner, [driven["all_r8"]])
-    runner.write_extent(PLACES["all_r8"], adapted.images["qv_r3"])
-    driven["qv_r3"].extent = PLACES["all_r8"]
-    check(adapted, runner, [driven["qv_r3"], driven["base"]])
+    """The new one targets fewer modules: nothing of the old one may be left in them, nor its flags and vectors."""
+    for old in ("all_r8", "dora"):
+        runner, driven = adapted.runner(), requests()
+        check(adapted, runner, [driven[old]])
+        runner.write_extent(PLACES[old], adapted.images["qv_r3"])
+        driven["qv_r3"].extent = PLACES[old]
+        check(adapted, runner, [driven["qv_r3"], driven["base"]])
