@@ -148,7 +148,8 @@ class UploadGateway:
         self, command: list[str], environment: dict[str, str] | None = None, **streams: Any
     ) -> subprocess.Popen[bytes]:
         silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(command, env=self.environment | (environment or {}), **silent | streams)
+        variables = self.environment | (environment or {})
+        process: subprocess.Popen[bytes] = subprocess.Popen(command, env=variables, **silent | streams)
         self.processes.append(process)
         return process
 

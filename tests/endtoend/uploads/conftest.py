@@ -33,7 +33,7 @@ def write_weights(path: Path, *, n_pairs: int, seed: int) -> None:
             file.write(random.random(PAIR_BYTES // 4, dtype=np.float32).tobytes())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def gateway(embedded_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[UploadGateway]:
     folder = tmp_path_factory.mktemp("g")
     running = UploadGateway(folder, embedded_model_dir.parent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -42,12 +43,17 @@ def size_of(folder: Path) -> int:
 def cut_at(gateway: UploadGateway, folder: Path, name: str, n_bytes: int, *, machine: str = "one") -> int:
     """Push, and kill the command as soon as so many bytes have arrived; returns how many then have."""
     push = gateway.push(folder, name, machine=machine)
-    gateway.wait_until(lambda: gateway.received(name) >= n_bytes or push.poll() is not None)
+    wait_for(gateway, name, n_bytes, push)
     push.send_signal(signal.SIGKILL)
     push.wait()
     settle(gateway, name)
     assert push.returncode == -signal.SIGKILL, "it ended before it could be killed"
     return gateway.received(name)
+
+
+def wait_for(gateway: UploadGateway, name: str, n_bytes: int, push: subprocess.Popen[bytes]) -> None:
+    """Until so many bytes of the adapter have arrived, or its sender has ended."""
+    gateway.wait_until(lambda: gateway.received(name) >= n_bytes or push.poll() is not None)
 
 
 def settle(gateway: UploadGateway, name: str) -> None:
@@ -115,7 +121,7 @@ def test_a_gateway_killed_in_the_middle_of_slices_loses_none_that_it_confirmed(
     push = gateway.push(folder, "robust")
     confirmed = 0
     for point in (5 * MIB, 20 * MIB):
-        gateway.wait_until(lambda least=point: gateway.received("robust") >= least or push.poll() is not None)
+        wait_for(gateway, "robust", point, push)
         assert push.poll() is None, "it ended before the gateway could be killed"
         confirmed = gateway.received("robust")
         gateway.kill()
@@ -130,12 +136,16 @@ def test_a_gateway_killed_while_it_seals_has_sealed_wholly_or_not_at_all(
 ) -> None:
     seed = random.randrange(1 << 32)
     delays = random.Random(seed)
-    for trial in range(3):
+    undisturbed = {path.name: whole(gateway, "undisturbed", path) for path in make_adapter(SMALL).iterdir()}
+    began_at = time.monotonic()
+    seal_and_ignore(gateway, "undisturbed", undisturbed)
+    longest_s = time.monotonic() - began_at
+    for trial in range(2):
         name, folder = f"sealing-{trial}", make_adapter(SMALL)
         files = {path.name: whole(gateway, name, path) for path in folder.iterdir()}
         seal = threading.Thread(target=seal_and_ignore, args=(gateway, name, files))
         seal.start()
-        delay_s = delays.uniform(0, 0.03)
+        delay_s = delays.uniform(0, longest_s)
         seal.join(delay_s)
         gateway.kill()
         seal.join()

@@ -9,6 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from lorikeet_adapters.files import CONFIG_FILE, INDEX_FILE
+from lorikeet_platform.accounts.owner_token import issue_owner_token
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.settings import MIB
 from tests.platform.registry.test_uploads import stored
@@ -122,3 +123,18 @@ def test_a_large_body_elsewhere_on_the_admin_port_is_still_refused(
     for address in ("/admin/v1/tenants/harbour", "/admin/v1/tenants/harbour/uploads", "/uploads/x"):
         response = admin.patch(address, content=bytes(3 * MIB), headers=as_admin)
         assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large"), harbour.slug
+
+
+def test_a_session_of_the_dashboard_uploads_with_its_csrf_token(
+    context: PlatformContext, admin: TestClient, harbour: Tenant
+) -> None:
+    with context.db.unit_of_work() as work:
+        token = issue_owner_token(work, context.clock())
+    csrf = {"x-csrf-token": admin.post("/auth/bootstrap", json={"token": token}).json()["csrf_token"]}
+    place = f"/admin/v1/tenants/{harbour.slug}/uploads"
+    assert admin.post(place, headers=announced(CONTENT)).status_code == 403
+    location = admin.post(place, headers={**announced(CONTENT), **csrf}).headers["location"]
+    slice_headers = {**TUS, **SLICE, "upload-offset": "0"}
+    assert admin.patch(location, content=CONTENT, headers=slice_headers).status_code == 403
+    assert admin.patch(location, content=CONTENT, headers={**slice_headers, **csrf}).status_code == 204
+    assert admin.head(location, headers=TUS).headers["upload-offset"] == str(len(CONTENT))
