@@ -85,8 +85,14 @@ class EngineLink:
         """The greedy tokens that answer each of the questions, all of them asked at once."""
 
         async def ask(client: EngineClient) -> list[tuple[int, ...]]:
-            asked = [_answer(client, tenant, question, n_tokens) for question in questions]
-            return list(await asyncio.wait_for(asyncio.gather(*asked), ANSWER_S))
+            asked = [asyncio.create_task(_answer(client, tenant, question, n_tokens)) for question in questions]
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    return [await task for task in asked]
+            finally:
+                for task in asked:
+                    task.cancel()
+                await asyncio.gather(*asked, return_exceptions=True)
 
         return self._run(ask, ANSWER_S + CONNECT_S)
 

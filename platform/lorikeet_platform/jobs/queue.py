@@ -170,6 +170,8 @@ def take_due(work: Session, now: int, *, limit: int = 100) -> Sequence[str]:
     """Ids to wake a worker for: unfinished, unheld, due. Each is not taken again for a while."""
     due = select(Job.id).where(_is_free(now), Job.wake_at <= now).order_by(Job.wake_at).limit(limit)
     ids = work.scalars(due.with_for_update(skip_locked=True)).all()
+    if not ids:
+        return ids
     work.execute(update(Job).where(Job.id.in_(ids)).values(wake_at=now + WAKE_AGAIN_US), execution_options=_NO_SYNC)
     return ids
 

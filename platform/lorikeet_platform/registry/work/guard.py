@@ -115,10 +115,11 @@ class AliasGuards:
             if alias is None or alias.guard is None or len(targets) < 2:
                 return
             canary, other = _compared(targets)
-            ours, theirs = (
-                figures_of(work, key.tenant_id, target.version_id, alias.updated_at) for target in (canary, other)
-            )
-            reason = complaint(Guard.model_validate(alias.guard), ours, theirs)
+            guard = Guard.model_validate(alias.guard)
+            figures = figures_of(work, key.tenant_id, canary.version_id, alias.updated_at)
+            if figures.requests < guard.min_requests:
+                return
+            reason = complaint(guard, figures, figures_of(work, key.tenant_id, other.version_id, alias.updated_at))
             if reason is None:
                 return
             back, digests = _way_back(work, key, canary, other)

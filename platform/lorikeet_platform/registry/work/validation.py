@@ -11,7 +11,8 @@ Whose fault it is when a step breaks:
 content broke a rule                   the file's: rejected, at once
 certificate failed                     the file's: rejected `certificate_failed`, with the figures
 the jail's process broke               ours the first time, the file's the second: rejected `validator_crashed`
-certifier, database, lost slices       ours: tried again, `failed_internal` in the end
+certifier, database, lost slices,
+another base model than the engine's   ours: tried again, `failed_internal` in the end
 no engine, none with room, no store    nobody's: the job waits, as long as it takes; nothing becomes ready without them
 """
 
@@ -21,6 +22,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+import structlog
 from sqlalchemy.orm import Session
 
 from lorikeet_adapters.certificate import Certificate
@@ -29,7 +31,7 @@ from lorikeet_adapters.files import CONFIG_FILE
 from lorikeet_adapters.sandbox.jail import JailBroken
 from lorikeet_adapters.sandbox.record import ValidatedRecord
 from lorikeet_adapters.source import image_key
-from lorikeet_adapters.store.blob import BlobStore, BlobUnavailable
+from lorikeet_adapters.store.blob import BlobConflict, BlobStore, BlobUnavailable
 from lorikeet_engine.certification.measured import Measured, failures
 from lorikeet_engine.errors import DeadlineExceeded, EngineUnavailable, Overloaded
 from lorikeet_engine.protocol import EngineInfo
@@ -48,6 +50,8 @@ from lorikeet_platform.registry.work.references import announce_digest
 from lorikeet_platform.registry.work.tools import WorkerTools
 from lorikeet_platform.registry.work.verdicts import Rejection
 
+log = structlog.get_logger(__name__)
+
 VALIDATOR: Final = "1"  # counts up when a check or a figure changes its meaning
 FLOAT32_BYTES, HALF_BYTES = 4, 2
 # What an engine answers that is not there or has no room now; another answer is a fault.
@@ -56,6 +60,10 @@ WAITS_FOR_ENGINE: Final = "WaitsForEngine"
 CRASHED: Final = Rejection(
     "validator_crashed", "Reading the files ended the process that read them, twice. The files are likely damaged."
 )
+
+
+class ModelsDiffer(Exception):
+    """What was measured here says nothing of what the engine would serve."""
 
 
 class VersionValidator:
@@ -123,6 +131,8 @@ class VersionValidator:
             info = self._tools.engine.info()
             serving_bytes = self._check_room(record, info)
             measured = self._tools.certifier.measure(folder=folder, image=image, digest=record.digest)
+            if measured.base_model_digest != info.model_digest:
+                raise ModelsDiffer("this worker has another base model than the engine")
             if failed := failures(measured):
                 return self._rejection(job, _not_certified(failed))
             self._keep(job, files, record, folder, image)
@@ -153,8 +163,17 @@ class VersionValidator:
         with self._db.unit_of_work() as work:
             announce_digest(work, job.tenant_id, job.version_id, record.digest)
         for file in files:
-            self._store.put_file(file_key(job.tenant_id, file.sha256), folder / file.filename)
-        self._store.put_file(image_key(job.tenant_id, record.digest), image)
+            self._put(file_key(job.tenant_id, file.sha256), folder / file.filename)
+        self._put(image_key(job.tenant_id, record.digest), image)
+
+    def _put(self, key: str, path: Path) -> None:
+        """Store what has the digest in `key`. Other bytes under that key are damaged ones, which this makes good."""
+        try:
+            self._store.put_file(key, path)
+        except BlobConflict:
+            log.error("damaged bytes in the store are replaced", key=key)
+            self._store.delete(key)
+            self._store.put_file(key, path)
 
     def _certificate(
         self, record: ValidatedRecord, measured: Measured, config_digest: str, serving_bytes: int
