@@ -149,7 +149,7 @@ def test_adapters_are_shown_by_name_the_busiest_first_and_not_without_end(
         "adapters": [
             *idle,
             resident(digest, tenant=orchard.id, requests=1),
-            resident(digest, tenant=harbour.id, requests=2, waiting=3),
+            resident(digest, tenant=harbour.id, requests=2, waiting=3, heat=4.5),
         ]
     }
     adapters = shown(owner)["adapters"]
@@ -159,6 +159,7 @@ def test_adapters_are_shown_by_name_the_busiest_first_and_not_without_end(
         ("harbour", "pirate:7", 2, 3),
         ("orchard", digest[:12], 1, 0),
     ]
+    assert adapters[0]["heat"] == 4.5
     assert shown(owner)["residency"]["host"] == SHOWN_ADAPTERS
 
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import func, select, update
 
+from lorikeet_platform.app import create_tenant_app
 from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Job
 from lorikeet_platform.registry.names import is_adapter_name
-from tests.support.platform_parts import CONFIG, WEIGHTS, FakeClock, Tenant, Uploader, a_version
+from tests.support.platform_parts import (
+    CONFIG,
+    WEIGHTS,
+    FakeClock,
+    MeasuredEngine,
+    Tenant,
+    Uploader,
+    a_version,
+    make_context,
+)
 
 INDEX, SHARD = "adapter_model.safetensors.index.json", "adapter_model-00001-of-00002.safetensors"
 ONE, TWO = b'{"r": 4}', b"weights"
@@ -168,3 +182,119 @@ def test_names_that_may_be_given(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "-a", "a-", ".a", "A", "a/b", "a@b", "a:1", "a..b", "a" * 65, "é", "a b", "a\n"])
 def test_names_that_may_not(name: str) -> None:
     assert not is_adapter_name(name)
+
+
+def test_shards_and_their_index_become_one_version(context: PlatformContext, uploader: Uploader) -> None:
+    second = "adapter_model-00002-of-00002.safetensors"
+    contents = {CONFIG: ONE, INDEX: b"{}", SHARD: TWO, second: TWO + b"!"}
+
+    def push() -> Any:
+        return uploader.seal_uploads(
+            {name: uploader.whole(content, filename=name) for name, content in contents.items()}
+        )
+
+    first = push()
+    assert (first.status_code, first.json()["bytes"]) == (202, sum(map(len, contents.values())))
+    files = uploader.client.get("/v1/adapters/pirate/versions/1/files", headers=uploader.tenant.auth).json()["data"]
+    assert [file["filename"] for file in files] == sorted(contents)
+    with context.db.unit_of_work() as work:
+        work.execute(update(AdapterVersion).values(state="ready", digest="0" * 64, ready_at=context.clock()))
+    assert (push().status_code, counts(context)) == (200, (1, 1, 1))
+    contents[second] = b"other"
+    assert push().json()["number"] == 2
+
+
+def test_a_file_more_is_another_content(context: PlatformContext, uploader: Uploader) -> None:
+    """What is a part of a ready version's files is not that version."""
+    second = "adapter_model-00002-of-00002.safetensors"
+    contents = {CONFIG: ONE, INDEX: b"{}", SHARD: TWO, second: TWO}
+    uploader.seal_uploads({name: uploader.whole(content, filename=name) for name, content in contents.items()})
+    with context.db.unit_of_work() as work:
+        work.execute(update(AdapterVersion).values(state="ready", digest="0" * 64, ready_at=context.clock()))
+    only = "adapter_model-00001-of-00001.safetensors"
+    fewer = {CONFIG: ONE, INDEX: b"{}", only: TWO}
+    assert uploader.seal_uploads({n: uploader.whole(c, filename=n) for n, c in fewer.items()}).json()["number"] == 2
+
+
+@pytest.mark.parametrize("state", ["retired", "quarantined", "purged", "rejected"])
+def test_content_of_a_version_out_of_service_becomes_a_new_number(
+    context: PlatformContext, uploader: Uploader, state: str
+) -> None:
+    uploader.seal(ONE, TWO)
+    values = {"state": state, "digest": "0" * 64, "reject_code": "config_invalid"}
+    with context.db.unit_of_work() as work:
+        work.execute(update(AdapterVersion).values(**values))
+    again = uploader.seal(ONE, TWO)
+    assert (again.status_code, again.json()["number"], again.json()["state"]) == (202, 2, "validating")
+
+
+def test_a_push_of_what_exists_moves_an_alias_once_the_engine_has_the_version(
+    context: PlatformContext, uploader: Uploader
+) -> None:
+    engine = context.engine_client
+    assert isinstance(engine, MeasuredEngine)
+    uploader.seal(ONE, TWO)
+    with context.db.unit_of_work() as work:
+        work.execute(update(AdapterVersion).values(state="ready", digest="0" * 64, ready_at=context.clock()))
+    uploads = {CONFIG: uploader.whole(ONE, filename=CONFIG), WEIGHTS: uploader.whole(TWO)}
+    engine.is_up = False
+    assert error(uploader.seal_uploads(uploads, alias="best")) == (503, "engine_unavailable", None)
+    engine.is_up = True
+    moved = uploader.seal_uploads(uploads, alias="best")  # the same request again, as a client would
+    assert (moved.status_code, moved.json()["number"]) == (200, 1)
+    assert engine.warmed == [(uploader.tenant.id, "0" * 64)]
+    shown = uploader.client.get("/v1/adapters/pirate/aliases/best", headers=uploader.tenant.auth).json()
+    assert shown["targets"] == [{"version": 1, "weight": 100}]
+    assert len(list(context.store.entries("uploads/"))) == 2
+
+
+def test_an_alias_asked_for_by_a_push_is_kept_until_the_verdict(context: PlatformContext, uploader: Uploader) -> None:
+    uploads = {CONFIG: uploader.whole(ONE, filename=CONFIG), WEIGHTS: uploader.whole(TWO)}
+    uploader.seal_uploads(uploads)
+    uploader.seal_uploads(uploads, alias="best")  # thought of later
+    with context.db.read() as work:
+        assert work.scalars(select(AdapterVersion.alias_when_ready)).all() == ["best"]
+
+
+@pytest.fixture
+def narrow(tmp_path: Path, db: Database, clock: FakeClock, uploader: Uploader) -> Iterator[Uploader]:
+    """`uploader`'s tenant, sealing where two adapters and 30 bytes are the limit; what it sent was let in before."""
+    context = make_context(tmp_path, db, clock, adapters=2, adapter_bytes=30)
+    with TestClient(create_tenant_app(context), raise_server_exceptions=False) as client:
+        yield Uploader(client, uploader.tenant)
+
+
+def test_n_43_a_tenants_adapters_and_bytes_are_limited_when_they_are_sealed(
+    context: PlatformContext, uploader: Uploader, narrow: Uploader
+) -> None:
+    def seal(adapter: str, config: bytes, weights: bytes) -> Any:
+        uploads = {
+            CONFIG: uploader.whole(config, filename=CONFIG, adapter=adapter),
+            WEIGHTS: uploader.whole(weights, adapter=adapter),
+        }
+        return narrow.seal_uploads(uploads, adapter=adapter)
+
+    assert seal("a", ONE, TWO).status_code == 202
+    assert seal("b", ONE, b"w").status_code == 202
+    assert error(seal("c", b"{}", b"w")) == (403, "adapter_quota_exceeded", None)
+    too_much = seal("a", ONE, TWO)
+    assert error(too_much) == (403, "adapter_quota_exceeded", None)
+    assert "30 bytes" in too_much.json()["error"]["message"]
+    assert counts(context) == (2, 2, 2)
+    with context.db.unit_of_work() as work:
+        work.execute(update(AdapterVersion).where(AdapterVersion.bytes == 15).values(state="purged"))
+    assert seal("a", ONE, TWO).status_code == 202
+
+
+def test_n_43_of_two_that_fill_the_quota_at_once_exactly_one_is_made(
+    context: PlatformContext, uploader: Uploader, narrow: Uploader
+) -> None:
+    uploader.seal(b"{}", b"w", adapter="a")
+    sent = {
+        name: {CONFIG: uploader.whole(ONE, filename=CONFIG, adapter=name), WEIGHTS: uploader.whole(b"w", adapter=name)}
+        for name in ("b", "c")
+    }
+    with ThreadPoolExecutor(2) as both:
+        answers = list(both.map(lambda name: narrow.seal_uploads(sent[name], adapter=name), sent))
+    assert sorted(answer.status_code for answer in answers) == [202, 403]
+    assert counts(context)[0] == 2

@@ -6,11 +6,22 @@ import re
 from typing import Annotated
 
 from fastapi import Header, Path
+from pydantic import BeforeValidator
 
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.registry.schemas import HIGHEST_NUMBER
 
-VersionNumber = Annotated[int, Path(ge=1, le=HIGHEST_NUMBER)]
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
+
+
+def _as_written(text: object) -> object:
+    """A number has one spelling: with others, one version would have many addresses."""
+    if isinstance(text, str) and not _NUMBER.fullmatch(text):
+        raise ValueError("not a number")
+    return text
+
+
+VersionNumber = Annotated[int, BeforeValidator(_as_written), Path(ge=1, le=HIGHEST_NUMBER)]
 IfMatch = Annotated[
     str | None,
     Header(
