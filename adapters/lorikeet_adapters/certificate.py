@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Literal
 
+# Both are shares of the largest logit. Sums in float32, taken in another order, differ by some millionths of it.
 NEIGHBOUR_TOLERANCE: Final = 1e-4
-PARITY_TOLERANCE: Final = 1e-3
+PARITY_TOLERANCE: Final = 1e-4
 
 Oracle = Literal["peft", "reference_ops"]
 
@@ -35,8 +36,10 @@ class Certificate:
         max_logit_difference: largest |ours - PEFT's| in float32 over all probe positions; None without PEFT.
         logit_scale: largest |PEFT's logit| on the probes, to read the difference by; None without PEFT.
         greedy_agreement: share of the probes' greedy tokens that are PEFT's; None without PEFT.
-        neighbour_max_logit_difference: largest difference of a neighbour's logits in the mixed batch and alone.
-        neighbours_unchanged: every neighbour's greedy tokens are the same in the mixed batch and alone.
+        neighbour_max_logit_difference: largest difference of a neighbour's logits in the mixed batch and alone, as a
+            share of the largest of its logits; the adapter itself counts as one.
+        neighbours_unchanged: every neighbour's greedy tokens are the same in the mixed batch and alone; of logits in a
+            tie, either may be chosen.
         served_alike: the serving engine gave the same tokens to the adapter and its neighbours alone and together;
             None when no engine was asked.
         n_probes, n_tokens: probe prompts, and their greedy tokens together.

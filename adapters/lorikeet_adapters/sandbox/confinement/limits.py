@@ -41,14 +41,15 @@ def confine(limits: JailLimits) -> None:
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_CORE, 0),
     ):
-        _set_limit(kind, value, value)
+        set_limit(kind, value, value)
     # The signal at the soft limit ends the process and says why; the hard one is for a process that ignores it.
-    _set_limit(resource.RLIMIT_CPU, limits.cpu_s, limits.cpu_s + 1)
+    set_limit(resource.RLIMIT_CPU, limits.cpu_s, limits.cpu_s + 1)
     if sys.platform.startswith("linux"):
         install(LOCKED_IN)
 
 
-def _set_limit(kind: int, soft: int, hard: int) -> None:
+def set_limit(kind: int, soft: int, hard: int) -> None:
+    """One resource limit, or the one that this process already has if that is lower."""
     ceiling = resource.getrlimit(kind)[1]
     if ceiling != resource.RLIM_INFINITY:
         soft, hard = min(soft, ceiling), min(hard, ceiling)

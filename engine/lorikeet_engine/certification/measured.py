@@ -1,0 +1,85 @@
+"""What was measured of one adapter, and what of it an adapter must not fail. A record; needs no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from lorikeet_adapters.certificate import NEIGHBOUR_TOLERANCE, PARITY_TOLERANCE, Oracle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The measured part of a certificate; the fields mean what they mean there."""
+
+    base_model_digest: str
+    effect: float
+    oracle: Oracle
+    max_logit_difference: float | None
+    logit_scale: float | None
+    greedy_agreement: float | None
+    neighbour_max_logit_difference: float
+    neighbours_unchanged: bool
+    n_probes: int
+    n_tokens: int
+    warnings: tuple[str, ...]
+
+    def as_record(self) -> dict[str, Any]:
+        return asdict(self) | {"warnings": list(self.warnings)}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Measured:
+        """The inverse of `as_record`, of a record that another process made.
+
+        Raises:
+            ValueError: it does not have the form of one.
+        """
+        names = {field.name for field in fields(cls)}
+        if record.keys() != names or not all(_is_sound(name, record[name]) for name in names):
+            raise ValueError("this is no record of measurements")
+        has_parity = record["oracle"] == "peft"
+        if any((record[name] is None) == has_parity for name in _PARITY):
+            raise ValueError(f"measurements by {record['oracle']} have or lack the comparison with PEFT")
+        return cls(**{**record, "warnings": tuple(record["warnings"])})
+
+
+_PARITY = ("max_logit_difference", "logit_scale", "greedy_agreement")
+
+
+def _is_sound(name: str, value: object) -> bool:
+    match name:
+        case "base_model_digest":
+            return isinstance(value, str) and len(value) == 64
+        case "oracle":
+            return value in ("peft", "reference_ops")
+        case "neighbours_unchanged":
+            return isinstance(value, bool)
+        case "n_probes" | "n_tokens":
+            return type(value) is int and value > 0
+        case "warnings":
+            return isinstance(value, list) and all(isinstance(line, str) for line in value)
+        case _:
+            is_left_out = value is None and name in _PARITY
+            return is_left_out or (type(value) in (int, float) and math.isfinite(float(str(value))))
+
+
+def failures(measured: Measured) -> tuple[str, ...]:
+    """Why this adapter must not be served, a sentence for each reason; empty when it may."""
+    found = []
+    difference, scale = measured.max_logit_difference, measured.logit_scale
+    if difference is not None and scale is not None and difference > PARITY_TOLERANCE * scale:
+        found.append(
+            f"its logits differ from PEFT's by {difference:.3g}, allowed: {PARITY_TOLERANCE:g} of the largest, "
+            f"{PARITY_TOLERANCE * scale:.3g}"
+        )
+    neighbour = measured.neighbour_max_logit_difference
+    if neighbour > NEIGHBOUR_TOLERANCE:
+        found.append(
+            f"its neighbours' logits in a mixed batch differ from those alone by {neighbour:.3g} of the largest, "
+            f"allowed: {NEIGHBOUR_TOLERANCE:g}"
+        )
+    if not measured.neighbours_unchanged:
+        found.append("its neighbours' tokens in a mixed batch are not those alone")
+    return tuple(found)

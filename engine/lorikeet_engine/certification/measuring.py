@@ -1,0 +1,163 @@
+"""One adapter, measured: against PEFT, against the base model, and in a batch with neighbours.
+
+company    all probes with the adapter, some with another adapter and some with the base model, in one batch; what
+           follows is what the model finds likeliest
+PEFT       the adapter's lines of it, the tokens that followed included: logits after every token
+alone      lines of all three kinds, each by itself and followed by the same tokens, so that it can be compared to
+           the last token; those of the base model and of the other adapter are computed once
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from lorikeet_adapters.errors import AdapterRejected
+from lorikeet_adapters.files import WEIGHTS_FILE
+from lorikeet_adapters.manifest import GRAIN
+from lorikeet_engine.build import digest_of_model
+from lorikeet_engine.certification.measured import Measured
+from lorikeet_engine.certification.neighbour import neighbour_extent, neighbour_rank
+from lorikeet_engine.certification.oracle import FLOAT32_BYTES, PeftOracle, checkpoint_elements
+from lorikeet_engine.certification.own_model import Line, OwnModel, Trace
+from lorikeet_engine.certification.probes import N_TOKENS, probes_of
+from lorikeet_engine.lora.arena import LoraArena
+
+N_COMPANIONS: Final = 2  # lines of each kind that are computed alone
+WORKSPACE_BYTES: Final = 1536 << 20  # libraries, activations, the adapter
+TIE: Final = 1e-5  # of the largest logit: two that are no further apart are one to sums in float32 in another order
+
+
+@dataclass(frozen=True, slots=True)
+class _Parity:
+    """Compared with PEFT."""
+
+    difference: float
+    scale: float
+    agreement: float
+
+
+class Measurer:
+    """Holds the base model for any number of adapters."""
+
+    def __init__(self, model_dir: Path, base_model_name: str, *, max_rank: int, memory_bytes: int) -> None:
+        """Raises UnsupportedModel."""
+        self._own = OwnModel(model_dir, base_model_name)
+        self._max_rank = max_rank
+        self._probes = probes_of(model_dir)
+        self._digest = digest_of_model(model_dir)
+        self._oracle = PeftOracle(model_dir) if _fits_twice(model_dir, self._own, memory_bytes) else None
+        nothing = self._own.arena()
+        self._prompts = self._own.trace([Line(probe) for probe in self._probes], 1, nothing)
+        self._base = self._alone([Line(probe) for probe in self._probes[:N_COMPANIONS]], nothing)
+        self._neighbours: dict[int, tuple[torch.Tensor, list[Trace]]] = {}
+
+    def measure(self, *, folder: Path, image: Path, digest: str) -> Measured:
+        """The adapter that was uploaded as `folder` and normalised to `image`.
+
+        Raises:
+            AdapterRejected: the arithmetic of its weights leaves float32.
+            AdapterImageDamaged: `image` is not what `digest` says.
+        """
+        packed = self._own.pack(image.read_bytes(), digest)
+        other, neighbours = self._neighbour(neighbour_rank(packed.rank_max, self._max_rank))
+        arena, second = self._own.arena(packed.extent, other), packed.extent.numel() // GRAIN
+        company = self._own.trace(
+            [
+                *(Line(probe, 0) for probe in self._probes),
+                *(Line(trace.prompt, second, trace.tokens) for trace in neighbours),
+                *(Line(trace.prompt, forced=trace.tokens) for trace in self._base),
+            ],
+            N_TOKENS,
+            arena,
+        )
+        adapted, others = company[: len(self._probes)], company[len(self._probes) :]
+        _check_finite(adapted)
+        own = self._alone([Line(trace.prompt, 0, trace.tokens) for trace in adapted[:N_COMPANIONS]], arena)
+        pairs = list(zip([*adapted[:N_COMPANIONS], *others], [*own, *neighbours, *self._base], strict=True))
+        parity = self._parity(folder, adapted)
+        return Measured(
+            base_model_digest=self._digest,
+            effect=_effect(adapted, self._prompts),
+            oracle="reference_ops" if parity is None else "peft",
+            max_logit_difference=None if parity is None else parity.difference,
+            logit_scale=None if parity is None else parity.scale,
+            greedy_agreement=None if parity is None else parity.agreement,
+            neighbour_max_logit_difference=max(_relative_difference(*pair) for pair in pairs),
+            neighbours_unchanged=all(_same_tokens(*pair) for pair in pairs),
+            n_probes=len(self._probes),
+            n_tokens=N_TOKENS * len(self._probes),
+            warnings=(),
+        )
+
+    def _alone(self, lines: Sequence[Line], arena: LoraArena) -> list[Trace]:
+        """Each line in a batch of its own."""
+        return [trace for line in lines for trace in self._own.trace([line], N_TOKENS, arena)]
+
+    def _neighbour(self, rank: int) -> tuple[torch.Tensor, list[Trace]]:
+        """The other adapter and what it answers alone."""
+        if rank not in self._neighbours:
+            extent = neighbour_extent(self._own.table, rank)
+            lines = [Line(probe, 0) for probe in self._probes[:N_COMPANIONS]]
+            self._neighbours[rank] = extent, self._alone(lines, self._own.arena(extent))
+        return self._neighbours[rank]
+
+    def _parity(self, folder: Path, adapted: Sequence[Trace]) -> _Parity | None:
+        if self._oracle is None:
+            return None
+        theirs = self._oracle.logits(folder, [trace.prompt + trace.tokens[:-1] for trace in adapted])
+        pairs = list(zip(theirs, adapted, strict=True))
+        agreed = sum(_n_agreed(logits, trace) for logits, trace in pairs)
+        return _Parity(
+            difference=max(float((logits - trace.logits).abs().max()) for logits, trace in pairs),
+            scale=max(float(logits.abs().max()) for logits in theirs),
+            agreement=agreed / (N_TOKENS * len(pairs)),
+        )
+
+
+def _fits_twice(model_dir: Path, own: OwnModel, memory_bytes: int) -> bool:
+    """Whether PEFT's copy of the model fits beside ours, whose embedding and head are always two."""
+    head = own.spec.vocab * own.spec.hidden
+    return FLOAT32_BYTES * (2 * checkpoint_elements(model_dir) + head) + WORKSPACE_BYTES <= memory_bytes
+
+
+def _check_finite(traces: Sequence[Trace]) -> None:
+    if not all(bool(torch.isfinite(trace.logits).all()) for trace in traces):
+        raise AdapterRejected(
+            "certificate_failed",
+            subject=WEIGHTS_FILE,
+            found="logits that are not finite on the probes",
+            allowed="finite logits",
+        )
+
+
+def _effect(adapted: Sequence[Trace], prompts: Sequence[Trace]) -> float:
+    """Root mean square of the change of logits over that of the logits, on the prompts: what follows them differs."""
+    change = total = 0.0
+    for ours, base in zip(adapted, prompts, strict=True):
+        change += float((ours.logits[: len(base.logits)] - base.logits).double().square().sum())
+        total += float(base.logits.double().square().sum())
+    return math.sqrt(change / total)
+
+
+def _n_agreed(logits: torch.Tensor, trace: Trace) -> int:
+    """Tokens that would have followed by these logits, too."""
+    return int((logits[-N_TOKENS:].argmax(dim=1) == torch.tensor(trace.tokens)).sum())
+
+
+def _relative_difference(together: Trace, alone: Trace) -> float:
+    return float((together.logits - alone.logits).abs().max() / alone.logits.abs().max())
+
+
+def _same_tokens(together: Trace, alone: Trace) -> bool:
+    """Whether every choice is the same; of two logits in a tie, either may be chosen."""
+    choices, tie = alone.logits[-N_TOKENS:], TIE * float(alone.logits.abs().max())
+    return all(
+        ours == theirs or float(row[theirs] - row[ours]) <= tie
+        for row, ours, theirs in zip(choices, together.chosen, alone.chosen, strict=True)
+    )

@@ -1,0 +1,178 @@
+"""The certifier as its callers see it: a child process with the base model, started when there is something to measure.
+
+The child needs torch, transformers and PEFT; this side none of them. It holds the model for the adapters that follow,
+and ends by itself when none has come for a while.
+
+    to the child      one JSON line an adapter: folder, image, digest
+    from the child    one JSON line each: measured | rejected | failed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from lorikeet_adapters import strict_json
+from lorikeet_adapters.errors import quoted
+from lorikeet_adapters.sandbox.rejection import rejection_of
+from lorikeet_engine.certification.measured import Measured
+
+PROGRAM: Final = ("-I", "-m", "lorikeet_engine.certification")
+MEMORY_BYTES: Final = 8 << 30
+TIMEOUT_S: Final = 900.0
+MAX_ANSWER_BYTES: Final = 64 << 10
+_READ_BYTES: Final = 1 << 16
+# Nothing of the parent's: no credentials, nobody's proxy, no GPU that the engine has. Threads wait without a busy core.
+_ENVIRONMENT: Final = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+class CertifierBroken(Exception):
+    """The child could not measure: a crash, a limit, an answer that is none; `reason` may quote an adapter."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Certifier:
+    """Measures one adapter after another; safe for use by several threads, which wait for each other."""
+
+    def __init__(
+        self,
+        *,
+        model_dir: Path,
+        base_model_name: str,
+        max_rank: int,
+        memory_bytes: int = MEMORY_BYTES,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """`memory_bytes`: of the child. Where the base model does not fit twice in float32, PEFT is left out."""
+        self._arguments = (str(model_dir), base_model_name, str(max_rank), str(memory_bytes))
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def measure(self, *, folder: Path, image: Path, digest: str) -> Measured:
+        """The adapter uploaded as the files of `folder`, whose normalised file is `image`.
+
+        Raises:
+            AdapterRejected: the arithmetic of its weights leaves float32, or it does not fit the base model.
+            CertifierBroken: nothing is known; the next adapter gets a new child.
+        """
+        request = {"folder": str(folder), "image": str(image), "digest": digest}
+        with self._lock:
+            answer = self._ask(json.dumps(request).encode() + b"\n")
+        if "measured" in answer:
+            try:
+                return Measured.from_record(answer["measured"])
+            except (ValueError, AttributeError):
+                raise CertifierBroken("its answer is none") from None
+        rejected = rejection_of(answer.get("rejected"))
+        if rejected is not None:
+            raise rejected
+        raise CertifierBroken(quoted(answer.get("failed", "an answer that is none")))
+
+    def close(self) -> None:
+        """End the child, if there is one."""
+        with self._lock:
+            self._end()
+
+    def _ask(self, request: bytes) -> Mapping[str, Any]:
+        """The answer of the child that waits, or of a new one where none does or it was just about to end."""
+        deadline = time.monotonic() + self._timeout_s
+        if self._child is not None:
+            line = self._exchange(self._child, request, deadline)
+            if line is not None:
+                return _parsed(line)
+            self._end()
+        child = self._child = self._start()
+        line = self._exchange(child, request, deadline)
+        if line is not None:
+            return _parsed(line)
+        status = child.wait()
+        self._end()
+        raise CertifierBroken(f"the child {_manner(status)}")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, *PROGRAM, *self._arguments],
+            env=_ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            bufsize=0,
+        )
+
+    def _exchange(self, child: subprocess.Popen[bytes], request: bytes, deadline: float) -> bytes | None:
+        """One line of answer; None when the child ended before it said anything."""
+        assert child.stdin is not None
+        try:
+            child.stdin.write(request)
+        except BrokenPipeError:
+            return None
+        try:
+            return _read_line(child, deadline)
+        except CertifierBroken:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def _read_line(child: subprocess.Popen[bytes], deadline: float) -> bytes | None:
+    assert child.stdout is not None
+    data = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ)
+        while not data.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0 or not selector.select(left):
+                raise CertifierBroken("the child took too long")
+            piece = os.read(child.stdout.fileno(), _READ_BYTES)
+            if not piece:
+                return None
+            data += piece
+            if len(data) > MAX_ANSWER_BYTES:
+                raise CertifierBroken(f"the child answered with more than {MAX_ANSWER_BYTES} bytes")
+    return data
+
+
+def _parsed(line: bytes) -> Mapping[str, Any]:
+    try:
+        answer = strict_json.loads(line, max_depth=8)
+    except strict_json.StrictJsonError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _manner(status: int) -> str:
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
