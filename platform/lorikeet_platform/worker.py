@@ -9,33 +9,50 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 
 from celery import Celery
 from celery.worker import state as celery_state
 
-from lorikeet_adapters.modules import ModuleTable
+from lorikeet_adapters.sandbox.confinement.limits import JailLimits
+from lorikeet_adapters.sandbox.validating import validate_in_jail
 from lorikeet_adapters.store.blob import BlobStore
-from lorikeet_platform.clock import now_us
+from lorikeet_engine.certification.process import Certifier
+from lorikeet_engine.client import EngineClient
+from lorikeet_engine.model_spec import load_model_spec
+from lorikeet_platform.clock import HOUR, now_us
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.jobs.celery_app import MEMORY, TASK, waker
-from lorikeet_platform.jobs.runner import JobRunner
+from lorikeet_platform.engine_link import EngineLink
+from lorikeet_platform.jobs.celery_app import MEMORY, TASK, Waker, waker
+from lorikeet_platform.jobs.runner import JobHandler, JobRunner
 from lorikeet_platform.jobs.sweeper import Sweeper
 from lorikeet_platform.registry.uploads.leftovers import LeftoverCleaner
 from lorikeet_platform.registry.uploads.service import expire_uploads, purge_bytes
-from lorikeet_platform.registry.validation import VersionValidator
+from lorikeet_platform.registry.work.guard import AliasGuards
+from lorikeet_platform.registry.work.purging import PurgeChore, VersionPurger
+from lorikeet_platform.registry.work.reconciliation import Reconciler
+from lorikeet_platform.registry.work.retirement import VersionRetirer
+from lorikeet_platform.registry.work.tools import WorkerTools
+from lorikeet_platform.registry.work.validation import VersionValidator
 from lorikeet_platform.settings import Settings
 
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 4.0  # well within the grace of whoever stops the process: database and engine are closed after us
-FLOAT32_BYTES, HALF_BYTES = 4, 2
+# Then the jobs' tools are taken away: what still runs ends at once, and is taken up again after the next start.
+SHORT_JOB_S = 1.0
+DAY = 24 * HOUR
 
 
 class Worker:
     """Celery's consumer and the sweeper, each in a thread."""
 
-    def __init__(self, celery: Celery, sweeper: Sweeper, *, concurrency: int) -> None:
-        self._sweeper = sweeper
+    def __init__(
+        self, celery: Celery, sweeper: Sweeper, runner: JobRunner, tools: WorkerTools, *, concurrency: int
+    ) -> None:
+        self._sweeper, self._runner, self._tools = sweeper, runner, tools
         self._consumer = celery.Worker(
             pool="threads",
             concurrency=concurrency,
@@ -53,10 +70,13 @@ class Worker:
         self._sweeper.start()
 
     def stop(self) -> None:
-        """Finish what runs, within limits; what is cut off is taken up again when its lease has run out."""
+        """Finish what runs, within limits; what is cut off is taken up again after the next start."""
         deadline = time.monotonic() + STOP_TIMEOUT_S
+        self._runner.stop()
         celery_state.should_stop = 0
-        is_swept = self._sweeper.stop(STOP_TIMEOUT_S)
+        self._thread.join(min(SHORT_JOB_S, STOP_TIMEOUT_S))
+        self._tools.close()
+        is_swept = self._sweeper.stop(max(0.0, deadline - time.monotonic()))
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive() or not is_swept:
             log.warning("the worker is still busy and is left behind")
@@ -68,32 +88,72 @@ class Worker:
             pass  # how Celery says that it was asked to stop
 
 
-def build_worker(settings: Settings, *, celery: Celery, db: Database, store: BlobStore, table: ModuleTable) -> Worker:
+def build_worker(settings: Settings, *, celery: Celery, db: Database, store: BlobStore, tools: WorkerTools) -> Worker:
     """A worker for all kinds of jobs; registers the one task on `celery`."""
-    validator = VersionValidator(
-        db=db,
-        store=store,
-        table=table,
-        max_rank=settings.max_rank,
-        itemsize=FLOAT32_BYTES if settings.engine.dtype == "float32" else HALF_BYTES,
-        temporary_dir=settings.temporary_dir,
-    )
-    runner = JobRunner(db, {"validate": validator})
+    runner = JobRunner(db, _handlers(settings, db, store, tools))
 
     def run_job(job_id: str) -> None:
         runner.run(job_id)
 
-    def expire() -> None:
-        with db.unit_of_work() as work:
-            late = expire_uploads(work, now_us())
-        purge_bytes(store, late)
-
-    cleaner = LeftoverCleaner(db=db, store=store, temporary_dir=settings.temporary_dir)
     celery.task(run_job, name=TASK, shared=False, acks_late=True, ignore_result=True)
     sweeper = Sweeper(
         db,
         waker(celery),
         is_only_worker=settings.broker_url.startswith(MEMORY),
-        chores=(expire, cleaner.clean_when_due),
+        chores=_chores(settings, db, store, tools, waker(celery)),
     )
-    return Worker(celery, sweeper, concurrency=settings.worker_concurrency)
+    return Worker(celery, sweeper, runner, tools, concurrency=settings.worker_concurrency)
+
+
+def make_tools(settings: Settings, *, model_dir: Path) -> WorkerTools:
+    """The jail, the certifier and the link to the engine; nothing is started before the first job needs it."""
+    limits = settings.validation
+    jail = partial(
+        validate_in_jail,
+        table=load_model_spec(model_dir).module_table(settings.model_name),
+        max_rank=settings.max_rank,
+        limits=JailLimits(memory_bytes=limits.jail_memory_bytes, cpu_s=limits.jail_cpu_s, wall_s=limits.jail_wall_s),
+    )
+    certifier = Certifier(
+        model_dir=model_dir,
+        base_model_name=settings.model_name,
+        max_rank=settings.max_rank,
+        memory_bytes=limits.certificate_memory_bytes,
+    )
+
+    def connect() -> EngineClient:
+        return EngineClient(endpoint=settings.engine_endpoint, model_dir=model_dir, key_file=settings.engine_key_file)
+
+    return WorkerTools(jail=jail, certifier=certifier, engine=EngineLink(connect))
+
+
+def _handlers(settings: Settings, db: Database, store: BlobStore, tools: WorkerTools) -> Mapping[str, JobHandler]:
+    return {
+        "validate": VersionValidator(
+            db=db,
+            store=store,
+            tools=tools,
+            base_model=settings.model_name,
+            temporary_dir=settings.temporary_dir,
+            keep_rejected_us=settings.retention.rejected_days * DAY,
+        ),
+        "retire": VersionRetirer(db=db, engine=tools.engine),
+        "purge": VersionPurger(db=db, store=store),
+    }
+
+
+def _chores(
+    settings: Settings, db: Database, store: BlobStore, tools: WorkerTools, wake: Waker
+) -> tuple[Callable[[], object], ...]:
+    def expire() -> None:
+        with db.unit_of_work() as work:
+            late = expire_uploads(work, now_us())
+        purge_bytes(store, late)
+
+    return (
+        expire,
+        LeftoverCleaner(db=db, store=store, temporary_dir=settings.temporary_dir).clean_when_due,
+        PurgeChore(db=db).enqueue_due,
+        AliasGuards(db=db, engine=tools.engine).judge_all,
+        Reconciler(db=db, store=store, temporary_dir=settings.temporary_dir, wake=wake).reconcile_when_due,
+    )

@@ -22,7 +22,6 @@ from starlette.types import ASGIApp
 
 from lorikeet_adapters.store.opening import open_store
 from lorikeet_engine.client import EngineClient
-from lorikeet_engine.model_spec import load_model_spec
 from lorikeet_platform.app import build_context, create_admin_app, create_tenant_app
 from lorikeet_platform.cli.embedded.addresses import admin_listener, api_listener
 from lorikeet_platform.db.session import Database
@@ -31,7 +30,7 @@ from lorikeet_platform.jobs.celery_app import MEMORY, create_celery, waker
 from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.logs import configure_logging
 from lorikeet_platform.web.server import uvicorn_server
-from lorikeet_platform.worker import Worker, build_worker
+from lorikeet_platform.worker import Worker, build_worker, make_tools
 
 DRAIN_S: Final = 3.0
 # For connections that hold no answer any more, such as long polls.
@@ -68,8 +67,8 @@ async def _serve(settings: Settings, model_dir: Path, sockets: tuple[socket.sock
     await client.start()
     try:
         if settings.broker_url.startswith(MEMORY):
-            table = load_model_spec(model_dir).module_table(settings.model_name)
-            worker = build_worker(settings, celery=celery, db=db, store=store, table=table)
+            tools = make_tools(settings, model_dir=model_dir)
+            worker = build_worker(settings, celery=celery, db=db, store=store, tools=tools)
             await asyncio.to_thread(worker.start)
         await _serve_until_signal(servers, sockets, tenant_app.state.inference.service, worker)
     finally:

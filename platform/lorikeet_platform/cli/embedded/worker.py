@@ -9,13 +9,12 @@ from pathlib import Path
 import structlog
 
 from lorikeet_adapters.store.opening import open_store
-from lorikeet_engine.model_spec import load_model_spec
 from lorikeet_platform.cli.console import CommandFailed, ExitCode
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.jobs.celery_app import MEMORY, create_celery
 from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.logs import configure_logging
-from lorikeet_platform.worker import build_worker
+from lorikeet_platform.worker import build_worker, make_tools
 
 log = structlog.get_logger(__name__)
 
@@ -32,9 +31,9 @@ def run_worker(settings: Settings, *, model_dir: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: stop.set())
     db = Database(settings.resolved_database_url)
-    table = load_model_spec(model_dir).module_table(settings.model_name)
+    tools = make_tools(settings, model_dir=model_dir)
     store = open_store(settings.store_address)
-    worker = build_worker(settings, celery=create_celery(settings), db=db, store=store, table=table)
+    worker = build_worker(settings, celery=create_celery(settings), db=db, store=store, tools=tools)
     worker.start()
     log.info("waiting for jobs")
     stop.wait()
