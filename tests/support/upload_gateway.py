@@ -149,7 +149,7 @@ class UploadGateway:
     ) -> subprocess.Popen[bytes]:
         silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         variables = self.environment | (environment or {})
-        process: subprocess.Popen[bytes] = subprocess.Popen(command, env=variables, **silent | streams)
+        process: subprocess.Popen[Any] = subprocess.Popen(command, env=variables, **silent | streams)
         self.processes.append(process)
         return process
 

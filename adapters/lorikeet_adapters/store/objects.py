@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -46,6 +47,7 @@ _ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_
 _REQUEST_TIME: Final = timedelta(seconds=120)
 _RETRY_TIME: Final = timedelta(seconds=60)
 _N_RETRIES: Final = 5
+_PAUSE_S: Final = 0.2
 _N_TRIES: Final = 4  # to put a key that others create and delete meanwhile
 _REASON: Final = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 
@@ -80,7 +82,8 @@ class ObjectBlobStore:
 
     def put_file(self, key: str, path: Path) -> None:
         check_key(key)
-        for _ in range(_N_TRIES):
+        for attempt in range(_N_TRIES):
+            time.sleep(attempt * _PAUSE_S)
             if self._create(key, path):
                 return
             try:
@@ -89,7 +92,7 @@ class ObjectBlobStore:
                         raise BlobConflict(f"Other content is stored under {key}.")
                 return
             except BlobMissing:
-                continue  # deleted since it was found there
+                continue  # deleted since it was found there, or its writer has not finished
         raise BlobUnavailable(f"{key} is created and deleted by others all the time.")
 
     def open(self, key: str) -> BinaryIO:

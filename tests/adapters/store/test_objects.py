@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import obstore
 import pytest
@@ -122,3 +123,25 @@ def test_an_endpoint_of_the_environment_is_addressed_by_path_too(monkeypatch: py
     store = open_store(StoreAddress("s3://bucket"))
     assert isinstance(store, ObjectBlobStore)
     assert str(bucket_of(store).config["virtual_hosted_style_request"]) == "false"
+
+
+def test_a_key_that_is_taken_and_free_again_is_tried_again(
+    bucket: ObjectBlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_PAUSE_S", 0.0)
+    put_object, n_conflicts = S3Store.put, 0
+
+    def contended(self: S3Store, *arguments: Any, **options: Any) -> Any:
+        nonlocal n_conflicts
+        if n_conflicts < n_wanted:
+            n_conflicts += 1
+            raise obstore.exceptions.AlreadyExistsError("taken")
+        return put_object(self, *arguments, **options)
+
+    monkeypatch.setattr(S3Store, "put", contended)
+    n_wanted = 2
+    put(bucket, "k", b"1")
+    assert (bucket.read("k"), n_conflicts) == (b"1", 2)
+    n_wanted, n_conflicts = 99, 0
+    with pytest.raises(BlobUnavailable):
+        put(bucket, "other", b"1")

@@ -12,8 +12,8 @@ from lorikeet_adapters.files import CONFIG_FILE, INDEX_FILE
 from lorikeet_platform.accounts.owner_token import issue_owner_token
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.settings import MIB
-from tests.platform.registry.test_uploads import stored
 from tests.support.platform_parts import SLICE, TUS, FakeClock, Tenant, Uploader, a_tenant, encode_metadata
+from tests.support.upload_answers import stored
 
 CONTENT = bytes(range(256)) * 16
 SHARDS = ["adapter_model-00001-of-00002.safetensors", "adapter_model-00002-of-00002.safetensors"]

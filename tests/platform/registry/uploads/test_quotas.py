@@ -23,6 +23,7 @@ from lorikeet_platform.registry.uploads.receiving import ReceivingSlots
 from lorikeet_platform.registry.uploads.service import get_upload
 from lorikeet_platform.settings import GIB
 from tests.support.platform_parts import TUS, FakeClock, Uploader, a_tenant, a_version, make_context
+from tests.support.upload_answers import code
 
 CONTENT = bytes(range(256)) * 16
 
@@ -42,16 +43,11 @@ def limited(tmp_path: Path, db: Database, clock: FakeClock) -> Open:
     return open_with
 
 
-def refusal(response: Any) -> tuple[int, str]:
-    assert response.headers["tus-resumable"] == "1.0.0"
-    return response.status_code, response.json()["error"]["code"]
-
-
 def test_bytes_on_their_way_are_bounded_and_free_again_when_an_upload_ends(limited: Open) -> None:
     with limited(upload_inflight_bytes=2 * len(CONTENT)) as (uploader, _):
         first = uploader.create(CONTENT).headers["location"]
         assert uploader.create(CONTENT).status_code == 201
-        assert refusal(uploader.create(b"x")) == (429, "too_many_uploads")
+        assert code(uploader.create(b"x")) == (429, "too_many_uploads")
         uploader.client.delete(first, headers={**uploader.tenant.auth, **TUS})
         assert uploader.create(CONTENT).status_code == 201
 
@@ -59,7 +55,7 @@ def test_bytes_on_their_way_are_bounded_and_free_again_when_an_upload_ends(limit
 def test_an_expired_upload_counts_no_more(limited: Open, clock: FakeClock) -> None:
     with limited(open_uploads=1, upload_inflight_bytes=len(CONTENT)) as (uploader, _):
         uploader.create(CONTENT)
-        assert refusal(uploader.create(CONTENT)) == (429, "too_many_uploads")
+        assert code(uploader.create(CONTENT)) == (429, "too_many_uploads")
         clock.advance(25 * 3600)
         assert uploader.create(CONTENT).status_code == 201
 
@@ -69,7 +65,7 @@ def test_names_of_adapters_are_bounded_and_those_that_exist_go_on(limited: Open)
         with context.db.unit_of_work() as work:
             a_version(work, uploader.tenant, name="pirate")
         assert uploader.create(CONTENT, adapter="haiku").status_code == 201
-        assert refusal(uploader.create(CONTENT, adapter="json")) == (403, "adapter_quota_exceeded")
+        assert code(uploader.create(CONTENT, adapter="json")) == (403, "adapter_quota_exceeded")
         assert uploader.create(CONTENT, adapter="haiku").status_code == 201
         assert uploader.create(CONTENT, adapter="pirate").status_code == 201
 
@@ -81,7 +77,7 @@ def test_bytes_of_versions_count_until_they_are_purged(limited: Open, state: str
             a_version(work, uploader.tenant, name="pirate", state=state)  # of 10 bytes
         response = uploader.create(CONTENT)
         if counts:
-            assert refusal(response) == (403, "adapter_quota_exceeded")
+            assert code(response) == (403, "adapter_quota_exceeded")
         else:
             assert response.status_code == 201
 
@@ -116,7 +112,7 @@ def test_a_full_disk_takes_no_new_uploads_but_the_rest_of_those_that_began(
     if is_taken:
         assert response.status_code == 201
     else:
-        assert refusal(response) == (507, "storage_full")
+        assert code(response) == (507, "storage_full")
     assert uploader.append(begun, 0, CONTENT).status_code == 204
 
 

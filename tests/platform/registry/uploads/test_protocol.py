@@ -17,7 +17,7 @@ from lorikeet_platform.app import create_tenant_app
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Table
-from lorikeet_platform.registry.uploads.service import expire_uploads, list_slices, purge_bytes, slice_key
+from lorikeet_platform.registry.uploads.service import expire_uploads, purge_bytes
 from tests.support.platform_parts import (
     CONFIG,
     TUS,
@@ -29,21 +29,9 @@ from tests.support.platform_parts import (
     encode_metadata,
     make_context,
 )
+from tests.support.upload_answers import code, stored
 
 CONTENT = bytes(range(256)) * 16
-
-
-def stored(context: PlatformContext, tenant: Tenant, location: str) -> bytes:
-    """The bytes of an upload as the store has them, in the order of the rows."""
-    upload_id = location.rpartition("/")[2]
-    with context.db.read() as work:
-        pieces = list_slices(work, tenant.id, upload_id)
-    return b"".join(context.store.read(slice_key(tenant.id, upload_id, piece.slice_id)) for piece in pieces)
-
-
-def code(response: Any) -> tuple[int, str]:
-    assert response.headers["tus-resumable"] == "1.0.0"
-    return response.status_code, response.json()["error"]["code"]
 
 
 def test_the_server_says_what_it_speaks(api: TestClient) -> None:

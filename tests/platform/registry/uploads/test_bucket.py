@@ -13,9 +13,9 @@ from lorikeet_adapters.store.opening import open_store
 from lorikeet_platform.app import create_tenant_app
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.registry.uploads.leftovers import LeftoverCleaner
-from tests.platform.registry.test_uploads import code, stored
 from tests.support.platform_parts import CONFIG, TUS, WEIGHTS, FakeClock, Uploader, a_tenant
 from tests.support.s3_service import CREDENTIALS, S3Service, running_s3_service
+from tests.support.upload_answers import code, stored
 
 CONTENT = bytes(range(256)) * 16
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lorikeet_platform.context import PlatformContext
-from tests.platform.registry.test_uploads import stored
 from tests.support.platform_parts import CONFIG, TUS, Uploader, checksum
+from tests.support.upload_answers import stored
 
 CONTENT = bytes(range(256)) * 16
 N_THREADS = 8
