@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sys
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -49,6 +50,9 @@ from lorikeet_engine.scheduling.scheduler import Scheduler
 # Where the step-time model starts; it learns the rest from measured steps. Of GPUs, the first whose name fits.
 CPU_PROFILE = "cpu2.json"
 GPU_PROFILES = (("4090", "rtx4090.json"), ("", "h200.json"))
+# How long a thread may keep the interpreter from one that asks for it. A step asks hundreds of times, and Python's 5 ms
+# made a step beside a load last 30 ms longer now and then (benchmarks/adapter_cold_start.py).
+SWITCH_INTERVAL_S = 0.0005
 
 
 log = logging.getLogger(__name__)
@@ -203,6 +207,7 @@ def build_engine(
     """
     config = decide_device(config)
     set_threads(config.threads)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     model = model or load_model(config.model_dir, config.dtype, config.quantization, config.device)
     _check_same(config, model)
     spec, dtype, is_gpu = model.spec, model.weights.dtype, model.gpu is not None

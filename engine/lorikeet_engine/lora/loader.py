@@ -1,12 +1,15 @@
 """Fetching adapter images in the background: read, verify, pack; the loop only polls.
 
 Owns two threads and the set of loads in progress. It does not know the arena: a loaded image goes to whoever asked.
+Two may wait for the store, but one packs at a time: the steps that go on meanwhile need their core and the
+interpreter, and two that pack beside them took both.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Protocol
 
 import torch
@@ -59,6 +62,7 @@ class AdapterLoader:
         self._base = base
         self._pins_memory = pins_memory
         self._pool = ThreadPoolExecutor(N_THREADS, thread_name_prefix="adapter-load")
+        self._packing = Lock()
         self._loads: dict[AdapterKey, Future[AdapterImage]] = {}
 
     def start(self, key: AdapterKey) -> None:
@@ -76,7 +80,8 @@ class AdapterLoader:
 
     def _load(self, key: AdapterKey) -> AdapterImage:
         normalised = self._source.read_normalised(key.tenant, key.digest)
-        image = pack_image(normalised, digest=key.digest, table=self._table, dtype=self._dtype, base=self._base)
+        with self._packing:
+            image = pack_image(normalised, digest=key.digest, table=self._table, dtype=self._dtype, base=self._base)
         if image.rank_max > self._max_rank:
             raise AdapterUnavailable(f"its rank is {image.rank_max}, allowed here: at most {self._max_rank}")
         return replace(image, extent=image.extent.pin_memory()) if self._pins_memory else image

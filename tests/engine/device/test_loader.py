@@ -6,11 +6,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from lorikeet_adapters.errors import AdapterImageMissing
+from lorikeet_adapters.image import AdapterImage, pack_image
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.lora.loader import AdapterLoader, LoadedAdapter
 from tests.support.lora_files import TABLE, normalise_folder, tensors, write_files
@@ -127,3 +129,28 @@ def test_a_failing_store_is_reported_without_its_text(loader: AdapterLoader, sou
     assert error is not None
     assert "PermissionError" in error.message
     assert "path" not in error.message
+
+
+def test_two_loads_read_at_once_and_pack_one_after_the_other(
+    loader: AdapterLoader, source: HeldSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packing: list[int] = []
+    most: list[int] = []
+
+    def pack(*given: Any, **named: Any) -> AdapterImage:
+        packing.append(1)
+        most.append(len(packing))
+        time.sleep(0.02)
+        packing.pop()
+        return pack_image(*given, **named)
+
+    monkeypatch.setattr("lorikeet_engine.lora.loader.pack_image", pack)
+    keys = [store_adapter(source, tmp_path / str(rank), rank=rank) for rank in (2, 4)]
+    for key in keys:
+        loader.start(key)
+    while source.n_reads < 2:
+        time.sleep(0.001)
+    source.gate.set()
+    loader.close()
+    assert {loaded.key for loaded in loader.poll()} == set(keys)
+    assert most == [1, 1]
