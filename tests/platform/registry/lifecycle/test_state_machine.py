@@ -160,9 +160,9 @@ class Lifecycle(RuleBasedStateMachine):
         with self.db.read() as work:
             tables = (Adapter, AdapterVersion, Alias, AliasChange)
             return [
-                tuple(getattr(row, column.key) for column in table.__table__.columns)
+                tuple(getattr(row, column.key) for column in table.__mapper__.columns)
                 for table in tables
-                for row in work.scalars(select(table).order_by(*table.__table__.primary_key.columns))
+                for row in work.scalars(select(table).order_by(*table.__mapper__.primary_key))
             ]
 
     def version(self, work: Session, number: int) -> AdapterVersion | None:
