@@ -9,7 +9,8 @@ First token: a request with a prompt of 32 tokens on an engine with nothing else
 file dropped from the page cache before), in host memory, or on the device; medians. Steps: eight requests decode on
 the base model; in turn, for a second or two each, nothing loads and adapters load one after another without a pause.
 Only pairs of turns count during which other processes took little of the machine; where there are none the figures are
-shown, and nothing is concluded.
+shown, and nothing is concluded. On a machine that others use, the step times without what the thread waited for a core
+say more: they leave the loader's share of memory bandwidth and of the interpreter.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -64,12 +66,24 @@ class Sizes:
 FULL, QUICK = Sizes(30, 20, 60, 1.5), Sizes(8, 5, 8, 1.0)
 
 
+@dataclass(frozen=True)
+class Step:
+    """Seconds of one step, and those of them that its thread waited for a core."""
+
+    seconds: float
+    queued_s: float
+
+    @property
+    def net_s(self) -> float:
+        return self.seconds - self.queued_s
+
+
 @dataclass
 class Turns:
-    """Step times with and without loads, in seconds."""
+    """Steps with and without loads."""
 
-    quiet: list[float] = field(default_factory=list)
-    loading: list[float] = field(default_factory=list)
+    quiet: list[Step] = field(default_factory=list)
+    loading: list[Step] = field(default_factory=list)
     n_loads: int = 0
     n_pairs: int = 0
 
@@ -141,22 +155,23 @@ class Bench:
         for _ in range(n_rows + 8):
             self.loop.step(time.monotonic())
 
-    def turn(self, seconds: float, *, loads: bool) -> tuple[list[float], int]:
+    def turn(self, seconds: float, *, loads: bool) -> tuple[list[Step], int]:
         """Steps for so long, and how many adapters came in meanwhile: two on their way at any time, or none."""
-        times: list[float] = []
+        steps: list[Step] = []
         n_loads, following = 0, 0
         end = time.perf_counter() + seconds
         while (started := time.perf_counter()) < end:
+            queued_s = _queued_s()
             while loads and len(self.loop.warming) < 2:
                 self.loop.warm(self.keys[following % len(self.keys)], time.monotonic())
                 following += 1
             self.loop.step(time.monotonic())
-            times.append(time.perf_counter() - started)
+            steps.append(Step(time.perf_counter() - started, _queued_s() - queued_s))
             n_loads += len(self.loop.take_warmed())
         while self.loop.warming:
             self.loop.step(time.monotonic())
         self.loop.take_warmed()
-        return times, n_loads
+        return steps, n_loads
 
     def pair(self, seconds: float) -> tuple[Turns, float]:
         """A turn of each kind, and the share of the machine that others took."""
@@ -248,14 +263,22 @@ def step_times(bench: Bench, sizes: Sizes) -> list[Figure]:
         Figure("loads a second", counted.n_loads / (counted.n_pairs * sizes.turn_s), "1/s"),
     ]
     for name, share, bound in (("median", 0.5, MEDIAN_BOUND), ("p99", 0.99, P99_BOUND)):
-        without, during = (_quantile(values, share) for values in (counted.quiet, counted.loading))
+        without, during = (_quantile([s.seconds for s in steps], share) for steps in (counted.quiet, counted.loading))
         figures.append(Figure(f"step, {name}", 1e3 * without, "ms"))
         figures.append(Figure(f"step while adapters load, {name}", 1e3 * during, "ms"))
         ratio = f"step while adapters load over without, {name}"
         figures.append(
             at_most(ratio, during / without, "", bound) if quiet.n_pairs else Figure(ratio, during / without, "")
         )
+        without, during = (_quantile([s.net_s for s in steps], share) for steps in (counted.quiet, counted.loading))
+        figures.append(Figure(f"{ratio}, without waiting for a core", during / without, ""))
     return figures
+
+
+def _queued_s() -> float:
+    """Seconds that this thread has waited for a core so far, as Linux counts them."""
+    path = Path("/proc/self/task") / str(threading.get_native_id()) / "schedstat"
+    return int(path.read_text().split()[1]) / 1e9
 
 
 def _quantile(values: Sequence[float], share: float) -> float:
