@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lorikeet_platform.cli.commands.adapters.certificates import certificate_summary
 from lorikeet_platform.cli.console import CommandFailed
 from lorikeet_platform.cli.upload import patience, transfer
 from tests.platform.cli.conftest import BROKEN_CONNECTION, Commands, Installation
@@ -222,3 +224,18 @@ def test_patience_ends_when_there_is_no_progress(monkeypatch: pytest.MonkeyPatch
     now = 36.0
     with pytest.raises(CommandFailed, match="no progress for 20 s, last: gone"):
         patient.wait_after("gone")
+
+
+@pytest.mark.parametrize(
+    ("certificate", "summary"),
+    [
+        (None, ""),
+        (
+            {"effect": 0.1234, "oracle": "peft", "max_logit_difference": 3.1e-6},
+            "; effect 12.3 %, within 3.1e-06 of PEFT's logits",
+        ),
+        ({"effect": 0.0, "oracle": "reference_ops"}, "; effect 0.0 %, not compared with PEFT"),
+    ],
+)
+def test_the_last_line_sums_up_the_certificate(certificate: dict[str, Any] | None, summary: str) -> None:
+    assert certificate_summary(certificate) == summary

@@ -24,6 +24,7 @@ from lorikeet_platform.settings import LimitSettings
 
 KEY_PREFIX = "uploads/"
 QUERY_IDS = 500
+LIVES = 3  # progress keeps an upload alive, but its bytes must not be held for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def create_upload(
         state="open",
         created_by=actor.name,
         created_at=now,
-        expires_at=now + limits.upload_lifetime_s * SECOND,
+        expires_at=_expiry(now, now, limits),
     )
     work.add(upload)
     return upload
@@ -114,7 +115,7 @@ def add_slice(work: Session, upload: Upload, piece: StoredSlice, *, limits: Limi
             Upload.received == piece.begin,
             Upload.length >= piece.begin + piece.bytes,
         )
-        .values(received=piece.begin + piece.bytes, expires_at=now + limits.upload_lifetime_s * SECOND)
+        .values(received=piece.begin + piece.bytes, expires_at=_expiry(upload.created_at, now, limits))
         .returning(Upload.id),
         execution_options={"synchronize_session": False},
     ).one_or_none()
@@ -188,3 +189,8 @@ def those_over(work: Session, uploads: Sequence[tuple[str, str]]) -> list[tuple[
         )
         over += [(row.tenant_id, row.id) for row in work.execute(mine)]
     return over
+
+
+def _expiry(created_at: int, now: int, limits: LimitSettings) -> int:
+    life = limits.upload_lifetime_s * SECOND
+    return min(now + life, created_at + LIVES * life)

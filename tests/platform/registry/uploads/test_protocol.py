@@ -127,6 +127,17 @@ def test_an_upload_expires_unless_it_makes_progress(
     assert list(context.store.entries("uploads/")) == []
 
 
+def test_progress_keeps_an_upload_alive_for_three_days_at_most(uploader: Uploader, clock: FakeClock) -> None:
+    location = uploader.create(CONTENT).headers["location"]
+    for begin in range(3):
+        clock.advance(23 * 3600)
+        assert uploader.append(location, begin, CONTENT[begin : begin + 1]).status_code == 204
+    clock.advance(2 * 3600)
+    assert uploader.offset(location) == 3
+    clock.advance(2 * 3600)
+    assert code(uploader.append(location, 3, b"x")) == (404, "not_found")
+
+
 def test_another_tenants_upload_is_missing_like_none(api: TestClient, uploader: Uploader, orchard: Tenant) -> None:
     location = uploader.create(CONTENT).headers["location"]
     stranger = Uploader(api, orchard)
