@@ -21,6 +21,7 @@ from lorikeet_adapters.manifest import BIAS, GRAIN, BlockShape, extent_grains
 from lorikeet_adapters.modules import MODULES, ModuleTable
 from lorikeet_adapters.rules.leftovers import names_same_model, unmatched_patterns, untouched_targets
 from lorikeet_adapters.rules.pairs import Pair, find_pairs
+from lorikeet_adapters.rules.surroundings import check_surroundings
 from lorikeet_adapters.weights import open_files, read_index_bytes, read_tensors
 
 MAX_MAGNITUDE: Final = 65_504.0  # the largest float16: within it every serving dtype stays finite
@@ -86,6 +87,7 @@ def validate_adapter(
         settings.check_expressions()
         with limited_time():
             pairs = find_pairs(settings, tensors, table, max_rank)
+            check_surroundings(settings, pairs[0], table)
             warnings = tuple(_warnings(settings, pairs, table))
         if _check_weights(files, pairs):
             warnings = (_NO_OP, *warnings)
