@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Literal
 
+VALIDATOR: Final = "1"  # counts up when a check or a figure changes its meaning
+
 # Both are shares of the largest logit. Sums in float32, taken in another order, differ by some millionths of it.
 NEIGHBOUR_TOLERANCE: Final = 1e-4
 PARITY_TOLERANCE: Final = 1e-4

@@ -25,14 +25,14 @@ from typing import Final
 import structlog
 from sqlalchemy.orm import Session
 
-from lorikeet_adapters.certificate import Certificate
 from lorikeet_adapters.errors import AdapterRejected
 from lorikeet_adapters.files import CONFIG_FILE
 from lorikeet_adapters.sandbox.jail import JailBroken
 from lorikeet_adapters.sandbox.record import ValidatedRecord
 from lorikeet_adapters.source import image_key
 from lorikeet_adapters.store.blob import BlobConflict, BlobStore, BlobUnavailable
-from lorikeet_engine.certification.measured import Measured, failures
+from lorikeet_engine.certification.certifying import certificate_of
+from lorikeet_engine.certification.measured import failures
 from lorikeet_engine.errors import DeadlineExceeded, EngineUnavailable, Overloaded
 from lorikeet_engine.protocol import EngineInfo
 from lorikeet_platform.clock import Clock, now_us
@@ -52,7 +52,6 @@ from lorikeet_platform.registry.work.verdicts import Rejection
 
 log = structlog.get_logger(__name__)
 
-VALIDATOR: Final = "1"  # counts up when a check or a figure changes its meaning
 FLOAT32_BYTES, HALF_BYTES = 4, 2
 # What an engine answers that is not there or has no room now; another answer is a fault.
 NOT_NOW: Final = (EngineUnavailable, Overloaded, DeadlineExceeded)
@@ -139,7 +138,15 @@ class VersionValidator:
         if not is_served_alike(self._tools.engine, job.tenant_id, record.digest):
             return self._rejection(job, _not_certified(("the engine answers otherwise in company than alone",)))
         config_digest = next(file.sha256 for file in files if file.filename == CONFIG_FILE)
-        certificate = self._certificate(record, measured, config_digest, serving_bytes)
+        certificate = certificate_of(
+            record,
+            measured,
+            base_model=self._base_model,
+            config_digest=config_digest,
+            serving_bytes=serving_bytes,
+            served_alike=True,
+            made_at=self._clock(),
+        )
         return lambda work: verdicts.accept(
             work, job.tenant_id, job.version_id, record, certificate, now=certificate.made_at
         )
@@ -174,32 +181,6 @@ class VersionValidator:
             log.error("damaged bytes in the store are replaced", key=key)
             self._store.delete(key)
             self._store.put_file(key, path)
-
-    def _certificate(
-        self, record: ValidatedRecord, measured: Measured, config_digest: str, serving_bytes: int
-    ) -> Certificate:
-        return Certificate(
-            config_digest=config_digest,
-            tensor_digest=record.digest,
-            base_model=self._base_model,
-            base_model_digest=measured.base_model_digest,
-            modules=dict(record.modules),
-            ranks=dict(record.ranks),
-            serving_bytes=serving_bytes,
-            effect=measured.effect,
-            oracle=measured.oracle,
-            max_logit_difference=measured.max_logit_difference,
-            logit_scale=measured.logit_scale,
-            greedy_agreement=measured.greedy_agreement,
-            neighbour_max_logit_difference=measured.neighbour_max_logit_difference,
-            neighbours_unchanged=measured.neighbours_unchanged,
-            served_alike=True,
-            n_probes=measured.n_probes,
-            n_tokens=measured.n_tokens,
-            warnings=tuple(dict.fromkeys((*record.warnings, *measured.warnings))),
-            validator=VALIDATOR,
-            made_at=self._clock(),
-        )
 
     def _rejection(self, job: LeasedJob, rejection: Rejection) -> Write:
         purge_after = self._clock() + self._keep_rejected_us

@@ -2,7 +2,7 @@
 
 import typer
 
-from lorikeet_platform.cli.commands.adapters import aliases, lifecycle, listing, pull, push
+from lorikeet_platform.cli.commands.adapters import aliases, lifecycle, listing, offline, pull, push
 
 app = typer.Typer(help="Push, look at, switch and retire your LoRA adapters.", no_args_is_help=True)
 app.command("push")(push.push)
@@ -15,3 +15,5 @@ app.command("retire")(lifecycle.retire)
 app.command("restore")(lifecycle.restore)
 app.command("retry")(lifecycle.retry)
 app.command("delete")(lifecycle.delete)
+app.command("certify")(offline.certify)
+app.command("convert")(offline.convert)
