@@ -146,7 +146,10 @@ def is_refused(settings: LoraSettings, paths: set[str]) -> bool:
     for path in sorted(paths):
         module = re.sub(r"model\.layers\.\d+\.", "", path)
         linear, rank = TABLE.linears[module], settings.rank_of(path)
-        shapes = {"lora_A.weight": (rank, linear.in_features), "lora_B.weight": (linear.out_features, rank)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "lora_A.weight": (rank, linear.in_features),
+            "lora_B.weight": (linear.out_features, rank),
+        }
         if settings.lora_bias:
             shapes["lora_B.bias"] = (linear.out_features,)
         if settings.use_dora:
