@@ -6,6 +6,7 @@ On SIGTERM or SIGINT running answers get a few seconds, what is left is told so,
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -53,6 +54,7 @@ def run_gateway(settings: Settings, *, model_dir: Path) -> None:
     quiet_celery()
     sockets = (api_listener(settings).open(), admin_listener(settings).open())
     asyncio.run(_serve(settings, model_dir, sockets))
+    gc.freeze()  # or the interpreter's end looks at every object once more, for half a second
 
 
 async def _serve(settings: Settings, model_dir: Path, sockets: tuple[socket.socket, socket.socket]) -> None:
