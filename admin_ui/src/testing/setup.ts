@@ -15,6 +15,19 @@ class NoResizeObserver implements ResizeObserver {
   disconnect = (): void => undefined;
 }
 
+Blob.prototype.arrayBuffer = function (this: Blob): Promise<ArrayBuffer> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => {
+      resolve(reader.result as ArrayBuffer);
+    };
+    reader.onerror = () => {
+      reject(new Error("The file could not be read."));
+    };
+    reader.readAsArrayBuffer(this);
+  });
+};
+
 beforeEach(() => {
   vi.stubGlobal("ResizeObserver", NoResizeObserver);
   vi.stubGlobal("matchMedia", (query: string) => ({

@@ -18,7 +18,7 @@ export function Page({ title, testId, trail = [], subtitle, actions, children }:
   return (
     <Stack gap="lg" data-testid={testId}>
       <Group justify="space-between" align="flex-end" gap="sm">
-        <Stack gap={2}>
+        <Stack gap={2} style={{ flex: "1 1 0", minWidth: 260 }}>
           {trail.length > 0 && (
             <Breadcrumbs fz="sm">
               {trail.map(({ label, to }) => (
@@ -31,7 +31,7 @@ export function Page({ title, testId, trail = [], subtitle, actions, children }:
               </Text>
             </Breadcrumbs>
           )}
-          <Title order={1} fz={24} lh={1.25}>
+          <Title order={1} fz={24} lh={1.25} style={{ overflowWrap: "anywhere" }}>
             {title}
           </Title>
           {subtitle !== undefined && (

@@ -12,7 +12,7 @@ export function CertificateSummary({ version }: { version: Version }) {
   const relative = relativeDifference(certificate);
   return (
     <>
-      <Text fz="sm">{relative === null ? "not compared with PEFT" : `within ${tiny(relative)} of PEFT`}</Text>
+      <Text fz="sm" style={{ whiteSpace: "nowrap" }}>{relative === null ? "not compared" : `within ${tiny(relative)} of PEFT`}</Text>
       <Text fz="xs" c="dimmed">
         {effectWord(certificate.effect)}
       </Text>

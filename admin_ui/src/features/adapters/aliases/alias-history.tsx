@@ -25,14 +25,14 @@ export function AliasHistory({ slug, adapter, alias, onConfirm }: AliasHistoryPr
     <QueryState query={query}>
       {({ data }) => (
         <TableScroll label={`Table of the history of ${alias.alias}`}>
-          <Table fz="sm" miw={680} verticalSpacing={6} aria-label={`History of ${alias.alias}`}>
+          <Table fz="sm" miw={760} verticalSpacing={6} aria-label={`History of ${alias.alias}`}>
             <Table.Thead>
               <Table.Tr>
                 <Table.Th ta="right" w={80}>
                   Revision
                 </Table.Th>
                 <Table.Th>Pointed at</Table.Th>
-                <Table.Th>By</Table.Th>
+                <Table.Th w={170}>By</Table.Th>
                 <Table.Th w={160}>When</Table.Th>
                 <Table.Th w={150}>Roll back</Table.Th>
               </Table.Tr>
@@ -49,7 +49,9 @@ export function AliasHistory({ slug, adapter, alias, onConfirm }: AliasHistoryPr
                       </Text>
                     )}
                   </Table.Td>
-                  <Table.Td style={{ overflowWrap: "anywhere" }}>{revision.actor}</Table.Td>
+                  <Table.Td miw={150} style={{ overflowWrap: "anywhere" }}>
+                    {revision.actor}
+                  </Table.Td>
                   <Table.Td style={{ whiteSpace: "nowrap" }}>{dateTime(revision.at)}</Table.Td>
                   <Table.Td>
                     <GoBack adapter={adapter} alias={alias} revision={revision} onConfirm={onConfirm} />
@@ -88,7 +90,7 @@ function GoBack({ adapter, alias, revision, onConfirm }: GoBackProps) {
     <Button
       size="compact-xs"
       variant="default"
-      aria-label={`Roll ${alias.alias} back to revision ${revision.revision}`}
+      aria-label={`Roll back to this: revision ${revision.revision} of ${alias.alias}`}
       onClick={() => {
         onConfirm({
           title: `Roll ${alias.alias} back to revision ${revision.revision}`,

@@ -1,4 +1,4 @@
-import { ActionIcon, Button, Group, NumberInput, Select, Stack, Text } from "@mantine/core";
+import { ActionIcon, Button, Group, Input, NumberInput, Select, Stack, Text } from "@mantine/core";
 
 import { CloseIcon, PlusIcon } from "@/components/icons";
 
@@ -32,14 +32,11 @@ export function TargetFields({ form, ready }: TargetFieldsProps) {
           style={{ flex: 1 }}
           {...form.getInputProps("main")}
         />
-        <Stack gap={4} w={96}>
-          <Text fz="sm" fw={500} component="span">
-            Share
-          </Text>
-          <Text fz="sm" lh="36px" component="span" data-testid="main-share">
+        <Input.Wrapper label="Share" labelElement="div" w={142}>
+          <Text fz="sm" lh="36px" data-testid="main-share">
             {mainShare(form.values)} %
           </Text>
-        </Stack>
+        </Input.Wrapper>
       </Group>
       {others.map((_, index) => (
         <Trial key={index} form={form} index={index} choices={choices} />

@@ -41,7 +41,7 @@ export function VersionsPanel({ slug, adapter }: { slug: string; adapter: Adapte
         </Empty>
       ) : (
         <TableScroll label={`Table of the versions of ${adapter.name}`}>
-          <Table fz="sm" miw={960} aria-label={`Versions of ${adapter.name}`}>
+          <Table fz="sm" miw={1040} aria-label={`Versions of ${adapter.name}`}>
             <Head />
             <Table.Tbody>
               {kept.map((version) => (
@@ -95,7 +95,7 @@ function VersionRows({ slug, version, aliases, engine }: VersionRowsProps) {
         data-testid={`version-row-${version.adapter}-${version.number}`}
       >
         <Table.Td>
-          <Group gap={6}>
+          <Group gap={6} miw={118}>
             <Anchor component={Link} to={versionAddress(slug, version.adapter, version.number)} fz="sm" fw={600}>
               Version {version.number}
             </Anchor>
@@ -177,7 +177,7 @@ function Notes({ version }: { version: Version }) {
           <Text span ff="monospace" fz="sm" fw={600} mr={8} c="inherit">
             {version.reject_code}
           </Text>
-          {version.reject_detail}
+          <span style={{ overflowWrap: "anywhere" }}>{version.reject_detail}</span>
         </Alert>
       )}
       {version.retire_reason !== null && (

@@ -53,8 +53,7 @@ function Question({ slug, version, aliases, step, onClose }: StepDialogProps & {
           label="Reason"
           description="Shown on the version's page."
           maxLength={500}
-          autosize
-          minRows={2}
+          rows={3}
           value={reason}
           onChange={(event) => {
             setReason(event.currentTarget.value);

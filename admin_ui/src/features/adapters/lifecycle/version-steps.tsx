@@ -14,7 +14,10 @@ interface VersionStepsProps {
   aliases: readonly Alias[];
 }
 
-const DANGEROUS = new Set(["quarantine", "delete"]);
+function colorOf({ kind, obstacle }: Step): string | undefined {
+  if (obstacle !== null) return "dimmed";
+  return kind === "quarantine" || kind === "delete" ? "var(--mantine-color-red-light-color)" : undefined;
+}
 
 /** The steps of a version behind three dots, for a row of a table. */
 export function VersionMenu({ slug, version, aliases }: VersionStepsProps) {
@@ -23,25 +26,32 @@ export function VersionMenu({ slug, version, aliases }: VersionStepsProps) {
   if (steps.length === 0) return null;
   return (
     <>
-      <Menu position="bottom-end" withinPortal portalProps={{ target: "#content" }} transitionProps={{ duration: 0 }}>
+      <Menu
+        position="bottom-end"
+        withInitialFocusPlaceholder={false}
+        withinPortal portalProps={{ target: "#content" }} transitionProps={{ duration: 0 }}>
         <Menu.Target>
           <ActionIcon variant="subtle" color="gray" aria-label={`Steps for version ${version.number}`}>
             <MoreIcon />
           </ActionIcon>
         </Menu.Target>
         <Menu.Dropdown maw={280}>
-          {steps.map((each) => (
+          {steps.map((each, at) => (
+            // What can't be taken stays in reach of the keyboard, so that its reason is read, too.
             <Menu.Item
               key={each.kind}
-              color={DANGEROUS.has(each.kind) && each.obstacle === null ? "red" : undefined}
-              disabled={each.obstacle !== null}
+              data-autofocus={at === 0 || undefined}
+              aria-disabled={each.obstacle !== null}
+              closeMenuOnClick={each.obstacle === null}
               onClick={() => {
-                setStep(each);
+                if (each.obstacle === null) setStep(each);
               }}
             >
-              {each.label}
+              <Text fz="sm" c={colorOf(each)}>
+                {each.label}
+              </Text>
               {each.obstacle !== null && (
-                <Text fz="xs" style={{ whiteSpace: "normal", overflowWrap: "anywhere" }}>
+                <Text fz="xs" c="dimmed" style={{ whiteSpace: "normal", overflowWrap: "anywhere" }}>
                   {each.obstacle}
                 </Text>
               )}
@@ -66,7 +76,7 @@ export function VersionButtons({ slug, version, aliases }: VersionStepsProps) {
             key={each.kind}
             size="sm"
             variant="default"
-            c={DANGEROUS.has(each.kind) && each.obstacle === null ? "var(--mantine-color-red-light-color)" : undefined}
+            c={each.obstacle === null ? colorOf(each) : undefined}
             disabled={each.obstacle !== null}
             title={each.obstacle ?? undefined}
             onClick={() => {

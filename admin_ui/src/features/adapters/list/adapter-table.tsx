@@ -27,7 +27,7 @@ export function AdapterTable({ slug, adapters }: { slug: string; adapters: reado
   const sorted = adapters.toSorted((a, b) => a.name.localeCompare(b.name));
   return (
     <TableScroll label="Table of adapters">
-      <Table highlightOnHover fz="sm" miw={820} aria-label="Adapters">
+      <Table highlightOnHover fz="sm" miw={900} aria-label="Adapters">
         <Table.Thead>
           <Table.Tr>
             <Table.Th>Name</Table.Th>
@@ -37,7 +37,7 @@ export function AdapterTable({ slug, adapters }: { slug: string; adapters: reado
             <Table.Th ta="right" w={100}>
               Versions
             </Table.Th>
-            <Table.Th>Live</Table.Th>
+            <Table.Th w={190}>Live</Table.Th>
             <Table.Th ta="right" w={80}>
               <Term help={HELP.rank}>Rank</Term>
             </Table.Th>
@@ -102,7 +102,7 @@ function Live({ adapter }: { adapter: Adapter }) {
   const live = adapter.aliases.find(({ alias }) => alias === "live");
   const others = adapter.aliases.filter(({ alias }) => alias !== "live");
   return (
-    <Group gap={8} data-testid={`live-${adapter.name}`}>
+    <Group gap="xs" data-testid={`live-${adapter.name}`}>
       {live === undefined ? (
         <Text span fz="sm" c="dimmed">
           nothing

@@ -5,7 +5,7 @@ import { FigureTable } from "@/components/figure-table";
 import { Panel } from "@/components/layout/panel";
 import { StackedBar } from "@/components/stacked-bar";
 import { humanBytes } from "@/format/bytes";
-import { counted, grouped } from "@/format/numbers";
+import { grouped } from "@/format/numbers";
 
 import { moduleRows, rankRows } from "./reading";
 
@@ -19,7 +19,7 @@ export function ShapePanel({ certificate }: { certificate: Certificate }) {
       testId="shape"
       note={<span title={`${grouped(certificate.serving_bytes)} bytes`}>{humanBytes(certificate.serving_bytes)} in the arena</span>}
     >
-      <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="xl">
+      <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="xl" style={{ alignItems: "start" }}>
         <FigureTable label="Modules" names={[48, 48]}>
           <Table.Thead>
             <Table.Tr>
@@ -58,7 +58,7 @@ export function ShapePanel({ certificate }: { certificate: Certificate }) {
             {rankRows(certificate.ranks).map(([rank, pairs]) => (
               <Table.Tr key={rank}>
                 <Table.Td>{rank}</Table.Td>
-                <Table.Td>{counted(pairs, "pair")}</Table.Td>
+                <Table.Td>{grouped(pairs)}</Table.Td>
               </Table.Tr>
             ))}
           </Table.Tbody>

@@ -35,7 +35,7 @@ export function VersionPage({ slug, name, number }: VersionPageProps) {
   const isMissing = query.data !== undefined ? version === undefined : asApiError(query.error).status === 404;
   return (
     <Page
-      title={`Version ${number}`}
+      title={`${name}:${number}`}
       testId="version"
       trail={[
         { label: "Tenants", to: "/tenants" },
