@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 
 from lorikeet_platform.context import PlatformContext
@@ -57,6 +58,13 @@ def pages(tmp_path: Path, context: PlatformContext) -> TestClient:
     app.include_router(pages_router(tmp_path / "static"))
     guarded = Guard(app, Bounds(context.settings.limits, answer_headers=SECURITY_HEADERS))
     return TestClient(guarded)
+
+
+def test_every_route_is_known_to_the_metrics_by_its_whole_address(api: TestClient, admin: TestClient) -> None:
+    """A router that gives its prefix to another's routes would leave it out."""
+    for client in (api, admin):
+        for route in iter_route_contexts(client.app.routes):  # type: ignore[attr-defined]
+            assert getattr(route.original_route, "path", None) == route.path
 
 
 @pytest.mark.parametrize("path", ["/", "/sign-in", "/tenants/harbour/adapters", "/" + "a" * 300, "/a" * 4000])

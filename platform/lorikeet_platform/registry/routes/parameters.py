@@ -21,7 +21,7 @@ def _as_written(text: object) -> object:
     return text
 
 
-VersionNumber = Annotated[int, BeforeValidator(_as_written), Path(ge=1, le=HIGHEST_NUMBER)]
+VersionNumber = Annotated[int, Path(ge=1, le=HIGHEST_NUMBER), BeforeValidator(_as_written)]
 IfMatch = Annotated[
     str | None,
     Header(

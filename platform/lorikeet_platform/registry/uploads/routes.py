@@ -50,7 +50,7 @@ def upload_routes(prefix: str, find_actor: FindActor) -> APIRouter:
     """The protocol under `prefix`/uploads, for whom `find_actor` finds."""
     receiving = ReceivingSlots()
     routes = APIRouter(
-        prefix="/uploads",
+        prefix=f"{prefix}/uploads",
         tags=["uploads"],
         route_class=TusRoute,
         default_response_class=Response,
@@ -68,7 +68,7 @@ def upload_routes(prefix: str, find_actor: FindActor) -> APIRouter:
         with receiving.hold(actor.tenant_id, get_context(request).settings.limits.open_uploads):
             return await _append(upload_id, actor, request)
 
-    description = APIRouter(prefix="/uploads", tags=["uploads"], route_class=TusRoute, dependencies=[Public])
+    description = APIRouter(prefix=f"{prefix}/uploads", tags=["uploads"], route_class=TusRoute, dependencies=[Public])
     description.add_api_route(
         "",
         describe_uploads,
@@ -77,7 +77,7 @@ def upload_routes(prefix: str, find_actor: FindActor) -> APIRouter:
         status_code=204,
         response_class=Response,
     )
-    router = APIRouter(prefix=prefix)
+    router = APIRouter()  # a route is known, to the metrics too, by the address it was registered with
     router.include_router(description)
     router.include_router(routes)
     return router
