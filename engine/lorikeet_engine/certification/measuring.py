@@ -30,6 +30,7 @@ from lorikeet_engine.lora.arena import LoraArena
 
 N_COMPANIONS: Final = 2  # lines of each kind that are computed alone
 WORKSPACE_BYTES: Final = 1536 << 20  # libraries, activations, the adapter
+SMALLEST: Final = 1e-30  # largest logit that is divided by: an adapter can bring all of them to zero
 TIE: Final = 1e-5  # of the largest logit: two that are no further apart are one to sums in float32 in another order
 
 
@@ -48,6 +49,7 @@ class Measurer:
     def __init__(self, model_dir: Path, base_model_name: str, *, max_rank: int, memory_bytes: int) -> None:
         """Raises UnsupportedModel."""
         self._own = OwnModel(model_dir, base_model_name)
+        self.table = self._own.table
         self._max_rank = max_rank
         self._probes = probes_of(model_dir)
         self._digest = digest_of_model(model_dir)
@@ -151,7 +153,8 @@ def _n_agreed(logits: torch.Tensor, trace: Trace) -> int:
 
 
 def _relative_difference(together: Trace, alone: Trace) -> float:
-    return float((together.logits - alone.logits).abs().max() / alone.logits.abs().max())
+    largest = max(float(alone.logits.abs().max()), SMALLEST)
+    return float((together.logits - alone.logits).abs().max()) / largest
 
 
 def _same_tokens(together: Trace, alone: Trace) -> bool:

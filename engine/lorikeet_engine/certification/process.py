@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,6 +66,7 @@ class Certifier:
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
 
     def measure(self, *, folder: Path, image: Path, digest: str) -> Measured:
         """The adapter uploaded as the files of `folder`, whose normalised file is `image`.
@@ -87,25 +89,33 @@ class Certifier:
         raise CertifierBroken(quoted(answer.get("failed", "an answer that is none")))
 
     def close(self) -> None:
-        """End the child, if there is one."""
+        """End the child, whatever it is at, and start no other; who waits for it gets CertifierBroken."""
+        self._is_closed = True
+        child = self._child
+        if child is not None and child.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
         with self._lock:
             self._end()
 
     def _ask(self, request: bytes) -> Mapping[str, Any]:
         """The answer of the child that waits, or of a new one where none does or it was just about to end."""
         deadline = time.monotonic() + self._timeout_s
-        if self._child is not None:
-            line = self._exchange(self._child, request, deadline)
+        if self._child is not None and self._child.poll() is None:
+            line, status = self._exchange(self._child, request, deadline)
             if line is not None:
                 return _parsed(line)
-            self._end()
-        child = self._child = self._start()
-        line = self._exchange(child, request, deadline)
-        if line is not None:
-            return _parsed(line)
-        status = child.wait()
+            if status != 0:
+                raise CertifierBroken(f"the child {_manner(status)}")
         self._end()
-        raise CertifierBroken(f"the child {_manner(status)}")
+        self._child = self._start()
+        if self._is_closed:
+            self._end()
+            raise CertifierBroken("it was closed")
+        line, status = self._exchange(self._child, request, deadline)
+        if line is None:
+            raise CertifierBroken(f"the child {_manner(status)}")
+        return _parsed(line)
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -118,18 +128,23 @@ class Certifier:
             bufsize=0,
         )
 
-    def _exchange(self, child: subprocess.Popen[bytes], request: bytes, deadline: float) -> bytes | None:
-        """One line of answer; None when the child ended before it said anything."""
+    def _exchange(self, child: subprocess.Popen[bytes], request: bytes, deadline: float) -> tuple[bytes | None, int]:
+        """One line of answer; or None and the status with which the child ended before it said anything."""
         assert child.stdin is not None
+        line = None
         try:
             child.stdin.write(request)
+            line = _read_line(child, deadline)
         except BrokenPipeError:
-            return None
-        try:
-            return _read_line(child, deadline)
+            pass
         except CertifierBroken:
             self._end()
             raise
+        if line is not None:
+            return line, 0
+        status = child.wait()
+        self._end()
+        return None, status
 
     def _end(self) -> None:
         child, self._child = self._child, None
