@@ -74,6 +74,7 @@ class ScriptedEngineLink:
     warm_fault: Exception | None = None
     room: int = 1 << 30
     dtype: str = "float32"
+    model_digest: str = WELL_MEASURED.base_model_digest
     disturbs: bool = False
     running: dict[tuple[str, str], int] = field(default_factory=dict)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
@@ -83,7 +84,7 @@ class ScriptedEngineLink:
         self._note("info")
         return EngineInfo(
             model_name="tiny",
-            model_digest="b" * 64,
+            model_digest=self.model_digest,
             device="cpu",
             dtype=self.dtype,
             max_model_len=64,
