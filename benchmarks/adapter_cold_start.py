@@ -102,6 +102,7 @@ class Bench:
         self.keys = list(keys)
         self._files = [root / image_key(key.tenant, key.digest) for key in keys]
         self._serial = 0
+        self._decoding: list[str] = []
 
     def submit(self, adapter: AdapterKey | None, *, max_tokens: int) -> str:
         """A request with a prompt of its own."""
@@ -149,10 +150,11 @@ class Bench:
         self.loop.step(time.monotonic())
 
     def decode(self, n_rows: int) -> None:
-        """Start requests that decode for long, where too few run; returns when all of them do."""
-        for _ in range(n_rows - self.loop.scheduler.n_running):
-            self.submit(None, max_tokens=LONGEST_ANSWER)
-        for _ in range(n_rows + 8):
+        """Start requests that decode for longer than a pair of turns, in place of those of the last one."""
+        for name in self._decoding:
+            self.loop.abort(name)
+        self._decoding = [self.submit(None, max_tokens=LONGEST_ANSWER) for _ in range(n_rows)]
+        for _ in range(n_rows + 2):
             self.loop.step(time.monotonic())
 
     def turn(self, seconds: float, *, loads: bool) -> tuple[list[Step], int]:

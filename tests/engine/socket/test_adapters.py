@@ -96,6 +96,8 @@ def test_who_warms_waits_no_longer_than_it_said(start_engine: StartEngine, byte_
             await client.warm_adapter("anna", "red", 0.1)
         late = asyncio.create_task(client.warm_adapter("anna", "red", 5.0))
         await eventually(lambda: len(engine.server._warming) == 1)
+        [seen] = (await client.stats()).adapters
+        assert (seen.state, seen.requests, seen.waiting) == ("loading", 0, 0), "it is no request that waits"
         engine.parts.loader.pending = [(key, 1) for key, _ in engine.parts.loader.pending]
         await late
         assert engine.server._warming == {}
