@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from lorikeet_engine.certification.measuring import Measurer
 from tests.support.lora_files import normalise_folder, write_files
-from tests.support.tiny_models import VOCAB, save_adapter, save_model
+from tests.support.reading_model import save_reading_model
+from tests.support.tiny_models import save_adapter
 
 MEMORY_BYTES = 8 << 30
 
@@ -37,12 +37,7 @@ Make = Callable[..., Made]
 
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its tokens are the 128 characters of ASCII."""
-    directory = save_model("qwen2", tmp_path_factory.mktemp("model"))
-    tokenizer = Tokenizer(models.WordLevel({chr(code): code for code in range(VOCAB)}, unk_token="?"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    tokenizer.save(str(directory / "tokenizer.json"))
-    return directory
+    return save_reading_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")
