@@ -75,7 +75,7 @@ def run_jailed(inmate: Inmate, *, out: Path, max_out_bytes: int, limits: JailLim
     try:
         with out.open("wb") as target:
             output = _Output(target, max_out_bytes)
-            status = _run(inmate, answer, output, limits)
+            status = _run(inmate, answer, output, limits, folder=out.parent)
         return _outcome(answer, output, status)
     except BaseException:
         out.unlink(missing_ok=True)
@@ -111,11 +111,11 @@ class _Output:
         self._target.write(data)
 
 
-def _run(inmate: Inmate, answer: _Answer, output: _Output, limits: JailLimits) -> int:
-    """The child's exit status, once both pipes are at their ends."""
+def _run(inmate: Inmate, answer: _Answer, output: _Output, limits: JailLimits, *, folder: Path) -> int:
+    """The child's exit status, once both pipes are at their ends; its empty directory lies in `folder`."""
     deadline = time.monotonic() + limits.wall_s
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        empty = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
         files = {
             name: stack.enter_context(open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb"))
             for name, path in inmate.files.items()
@@ -124,7 +124,7 @@ def _run(inmate: Inmate, answer: _Answer, output: _Output, limits: JailLimits) -
         source = stack.enter_context(open(read_end, "rb", buffering=0))
         with open(write_end, "wb", buffering=0):
             descriptors = {name: file.fileno() for name, file in files.items()}
-            child = _spawn(inmate.program, folder, [*descriptors.values(), write_end])
+            child = _spawn(inmate.program, empty, [*descriptors.values(), write_end])
         stack.callback(_end, child)
         request = {
             "arguments": inmate.arguments,

@@ -23,12 +23,15 @@ from lorikeet_adapters.manifest import GRAIN
 from lorikeet_engine.build import digest_of_model
 from lorikeet_engine.certification.measured import Measured
 from lorikeet_engine.certification.neighbour import neighbour_extent, neighbour_rank
-from lorikeet_engine.certification.oracle import FLOAT32_BYTES, PeftOracle, checkpoint_elements
+from lorikeet_engine.certification.oracle import PeftOracle
 from lorikeet_engine.certification.own_model import Line, OwnModel, Trace
 from lorikeet_engine.certification.probes import N_TOKENS, probes_of
+from lorikeet_engine.certification.streamed import Checkpoint
 from lorikeet_engine.lora.arena import LoraArena
+from lorikeet_engine.model_spec import load_model_spec
 
 N_COMPANIONS: Final = 2  # lines of each kind that are computed alone
+FLOAT32_BYTES: Final = 4
 WORKSPACE_BYTES: Final = 1536 << 20  # libraries, activations, the adapter
 SMALLEST: Final = 1e-30  # largest logit that is divided by: an adapter can bring all of them to zero
 TIE: Final = 1e-5  # of the largest logit: two that are no further apart are one to sums in float32 in another order
@@ -48,12 +51,14 @@ class Measurer:
 
     def __init__(self, model_dir: Path, base_model_name: str, *, max_rank: int, memory_bytes: int) -> None:
         """Raises UnsupportedModel."""
-        self._own = OwnModel(model_dir, base_model_name)
+        copies = _copies_that_fit(model_dir, memory_bytes)
+        self._own = OwnModel(model_dir, base_model_name, is_streamed=copies < 1)
+        self._oracle = PeftOracle(model_dir) if copies == 2 else None
+        self._n_tokens = N_TOKENS if copies else 1  # each costs a walk through the file
         self.table = self._own.table
         self._max_rank = max_rank
         self._probes = probes_of(model_dir)
         self._digest = digest_of_model(model_dir)
-        self._oracle = PeftOracle(model_dir) if _fits_twice(model_dir, self._own, memory_bytes) else None
         nothing = self._own.arena()
         self._prompts = self._own.trace([Line(probe) for probe in self._probes], 1, nothing)
         self._base = self._alone([Line(probe) for probe in self._probes[:N_COMPANIONS]], nothing)
@@ -75,7 +80,7 @@ class Measurer:
                 *(Line(trace.prompt, second, trace.tokens) for trace in neighbours),
                 *(Line(trace.prompt, forced=trace.tokens) for trace in self._base),
             ],
-            N_TOKENS,
+            self._n_tokens,
             arena,
         )
         adapted, others = company[: len(self._probes)], company[len(self._probes) :]
@@ -93,13 +98,13 @@ class Measurer:
             neighbour_max_logit_difference=max(_relative_difference(*pair) for pair in pairs),
             neighbours_unchanged=all(_same_tokens(*pair) for pair in pairs),
             n_probes=len(self._probes),
-            n_tokens=N_TOKENS * len(self._probes),
+            n_tokens=self._n_tokens * len(self._probes),
             warnings=(),
         )
 
     def _alone(self, lines: Sequence[Line], arena: LoraArena) -> list[Trace]:
         """Each line in a batch of its own."""
-        return [trace for line in lines for trace in self._own.trace([line], N_TOKENS, arena)]
+        return [trace for line in lines for trace in self._own.trace([line], self._n_tokens, arena)]
 
     def _neighbour(self, rank: int) -> tuple[torch.Tensor, list[Trace]]:
         """The other adapter and what it answers alone."""
@@ -118,14 +123,18 @@ class Measurer:
         return _Parity(
             difference=max(float((logits - trace.logits).abs().max()) for logits, trace in pairs),
             scale=max(float(logits.abs().max()) for logits in theirs),
-            agreement=agreed / (N_TOKENS * len(pairs)),
+            agreement=agreed / (self._n_tokens * len(pairs)),
         )
 
 
-def _fits_twice(model_dir: Path, own: OwnModel, memory_bytes: int) -> bool:
-    """Whether PEFT's copy of the model fits beside ours, whose embedding and head are always two."""
-    head = own.spec.vocab * own.spec.hidden
-    return FLOAT32_BYTES * (2 * checkpoint_elements(model_dir) + head) + WORKSPACE_BYTES <= memory_bytes
+def _copies_that_fit(model_dir: Path, memory_bytes: int) -> int:
+    """How often the model fits in float32: twice, ours and PEFT's, or once, or not at all.
+
+    Ours has an embedding and a head even where they are one tensor.
+    """
+    checkpoint, spec = Checkpoint(model_dir), load_model_spec(model_dir)
+    one = FLOAT32_BYTES * (checkpoint.n_elements + (spec.vocab * spec.hidden if spec.tied_embeddings else 0))
+    return min(2, max(0, memory_bytes - WORKSPACE_BYTES) // one)
 
 
 def _check_finite(traces: Sequence[Trace]) -> None:
@@ -149,7 +158,7 @@ def _effect(adapted: Sequence[Trace], prompts: Sequence[Trace]) -> float:
 
 def _n_agreed(logits: torch.Tensor, trace: Trace) -> int:
     """Tokens that would have followed by these logits, too."""
-    return int((logits[-N_TOKENS:].argmax(dim=1) == torch.tensor(trace.tokens)).sum())
+    return int((logits[-len(trace.tokens) :].argmax(dim=1) == torch.tensor(trace.tokens)).sum())
 
 
 def _relative_difference(together: Trace, alone: Trace) -> float:
@@ -159,7 +168,7 @@ def _relative_difference(together: Trace, alone: Trace) -> float:
 
 def _same_tokens(together: Trace, alone: Trace) -> bool:
     """Whether every choice is the same; of two logits in a tie, either may be chosen."""
-    choices, tie = alone.logits[-N_TOKENS:], TIE * float(alone.logits.abs().max())
+    choices, tie = alone.logits[-len(alone.tokens) :], TIE * float(alone.logits.abs().max())
     return all(
         ours == theirs or float(row[theirs] - row[ours]) <= tie
         for row, ours, theirs in zip(choices, together.chosen, alone.chosen, strict=True)

@@ -6,7 +6,6 @@ shards are read as one, since PEFT itself passes over names that other libraries
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,6 @@ from transformers import AutoModelForCausalLM
 from lorikeet_adapters.files import INDEX_FILE, is_adapter_file, weight_files
 from lorikeet_adapters.rules.names import NamedTensor, Part, name_tensors
 from lorikeet_adapters.weights import open_files, read_index_bytes, read_tensors
-
-FLOAT32_BYTES = 4
 
 
 class PeftOracle:
@@ -51,17 +48,6 @@ class PeftOracle:
     def _run(self, model: Any, text: Sequence[int]) -> torch.Tensor:
         logits: torch.Tensor = model(input_ids=torch.tensor([list(text)]), use_cache=False).logits[0]
         return logits
-
-
-def checkpoint_elements(model_dir: Path) -> int:
-    """Numbers in the weights of a model, from the headers of its files."""
-    total = 0
-    for path in model_dir.glob("*.safetensors"):
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        tensors = (entry["shape"] for name, entry in header.items() if name != "__metadata__")
-        total += sum(torch.Size(shape).numel() for shape in tensors)
-    return total
 
 
 def _state(folder: Path) -> dict[str, torch.Tensor]:

@@ -16,6 +16,7 @@ import torch
 
 from lorikeet_adapters.image import AdapterImage, pack_image
 from lorikeet_adapters.manifest import GRAIN
+from lorikeet_engine.certification.streamed import Checkpoint, PlainOps, streamed_weights
 from lorikeet_engine.execution.kv_cache import KvCache
 from lorikeet_engine.execution.staging import StepBuffer, StepSize
 from lorikeet_engine.identity import AdapterKey
@@ -64,12 +65,17 @@ class Trace:
 class OwnModel:
     """The base model in float32, and an arena that holds the adapters of one measurement."""
 
-    def __init__(self, model_dir: Path, base_model_name: str) -> None:
-        """Raises UnsupportedModel."""
+    def __init__(self, model_dir: Path, base_model_name: str, *, is_streamed: bool = False) -> None:
+        """`is_streamed`: it is too large to be held. Raises UnsupportedModel."""
         self.spec = load_model_spec(model_dir)
         self.table = self.spec.module_table(base_model_name)
-        self._ops = CpuOps()
-        self._weights = load_weights(model_dir, self.spec, dtype=torch.float32, ops=self._ops)
+        if is_streamed:
+            plain = PlainOps()
+            self._ops: CpuOps = plain
+            self._weights = streamed_weights(Checkpoint(model_dir), self.spec, plain)
+        else:
+            self._ops = CpuOps()
+            self._weights = load_weights(model_dir, self.spec, dtype=torch.float32, ops=self._ops)
         self._linears = ServedLinears(ops=self._ops, weights=self._weights, table=self.table)
 
     def pack(self, normalised: bytes, digest: str) -> AdapterImage:

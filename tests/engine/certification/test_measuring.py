@@ -16,14 +16,14 @@ from safetensors.torch import load_file, save_file
 from lorikeet_adapters.errors import AdapterImageDamaged, AdapterRejected
 from lorikeet_adapters.manifest import GRAIN
 from lorikeet_engine.certification.measured import Measured, failures
-from lorikeet_engine.certification.measuring import Measurer
+from lorikeet_engine.certification.measuring import WORKSPACE_BYTES, Measurer
 from lorikeet_engine.certification.neighbour import neighbour_extent, neighbour_rank
 from lorikeet_engine.certification.own_model import Line, OwnModel
 from lorikeet_engine.ops.cpu import CpuOps
 from tests.engine.certification.conftest import Made, Make
-from tests.support.tiny_models import load_oracle, oracle_logits
+from tests.support.tiny_models import CONFIGS, load_oracle, oracle_logits, save_model
 
-SMALL = 1 << 30
+ONCE = WORKSPACE_BYTES + 400_000  # the tiny model takes 314 kB in float32
 KINDS: dict[str, dict[str, Any]] = {
     "two modules": {},
     "all linears": {"target_modules": "all-linear", "r": 16},
@@ -120,11 +120,31 @@ def test_v22_a_neighbour_that_notices_the_adapter_is_found_out(
 
 
 def test_without_room_for_peft_nothing_is_said_of_it(model_dir: Path, make: Make) -> None:
-    measured = Measurer(model_dir, "tiny", max_rank=64, memory_bytes=SMALL).measure(**make().given)
+    measured = Measurer(model_dir, "tiny", max_rank=64, memory_bytes=ONCE).measure(**make().given)
     assert measured.oracle == "reference_ops"
     assert (measured.max_logit_difference, measured.logit_scale, measured.greedy_agreement) == (None, None, None)
     assert measured.effect > 0.01
     assert failures(measured) == ()
+
+
+@pytest.mark.parametrize("kind", ["two modules", "dora"])
+def test_a_model_that_does_not_fit_once_is_read_from_its_files_and_measured_the_same(
+    model_dir: Path, measurer: Measurer, make: Make, kind: str
+) -> None:
+    made = make(**KINDS[kind])
+    streamed = Measurer(model_dir, "tiny", max_rank=64, memory_bytes=0).measure(**made.given)
+    held = measurer.measure(**made.given)
+    assert (streamed.oracle, streamed.n_tokens, streamed.neighbours_unchanged) == ("reference_ops", 4, True)
+    assert streamed.effect == pytest.approx(held.effect, rel=1e-4)
+    assert failures(streamed) == ()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_architecture_reads_from_its_files(name: str, tmp_path: Path) -> None:
+    directory, prompt = save_model(name, tmp_path / name, max_shard_size="50KB"), tuple(range(5, 25))
+    held, streamed = (OwnModel(directory, "tiny", is_streamed=flag) for flag in (False, True))
+    expected, found = (own.trace([Line(prompt)], 2, own.arena())[0] for own in (held, streamed))
+    torch.testing.assert_close(found.logits, expected.logits, rtol=1e-5, atol=1e-4)
 
 
 def test_logits_that_are_not_finite_are_refused(
