@@ -35,7 +35,7 @@ from lorikeet_platform.registry.work.purging import PurgeChore, VersionPurger
 from lorikeet_platform.registry.work.reconciliation import Reconciler
 from lorikeet_platform.registry.work.retirement import VersionRetirer
 from lorikeet_platform.registry.work.tools import WorkerTools
-from lorikeet_platform.registry.work.validation import VersionValidator
+from lorikeet_platform.registry.work.validating.job import VersionValidator
 from lorikeet_platform.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from lorikeet_platform.jobs.runner import JobRunner
 from lorikeet_platform.registry.work.purging import VersionPurger
 from lorikeet_platform.registry.work.retirement import VersionRetirer
 from lorikeet_platform.registry.work.tools import Jail, WorkerTools
-from lorikeet_platform.registry.work.validation import VersionValidator
+from lorikeet_platform.registry.work.validating.job import VersionValidator
 from tests.support.lora_files import TABLE
 
 MAX_RANK = 8

@@ -21,9 +21,9 @@ from lorikeet_platform.jobs.queue import LeasedJob, enqueue
 from lorikeet_platform.jobs.runner import Postponed, Write
 from lorikeet_platform.registry.states import transition
 from lorikeet_platform.registry.uploads.service import purge_bytes
-from lorikeet_platform.registry.work.assembling import version_files
 from lorikeet_platform.registry.work.references import delete_file_if_unused, delete_image_if_unused
 from lorikeet_platform.registry.work.retirement import DRAIN_US
+from lorikeet_platform.registry.work.validating.assembling import version_files
 
 log = structlog.get_logger(__name__)
 

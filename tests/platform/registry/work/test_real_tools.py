@@ -12,7 +12,6 @@ import pytest
 from celery import Celery
 from fastapi.testclient import TestClient
 from sqlalchemy import select
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from lorikeet_engine.build import digest_of_model
 from lorikeet_engine.certification.process import Certifier
@@ -23,7 +22,8 @@ from lorikeet_platform.jobs.celery_app import create_celery, waker
 from lorikeet_platform.registry.work.tools import WorkerTools
 from lorikeet_platform.worker import Worker, build_worker, make_tools
 from tests.support.platform_parts import CONFIG, WEIGHTS, Tenant, Uploader
-from tests.support.tiny_models import VOCAB, save_adapter, save_model
+from tests.support.reading_model import save_reading_model
+from tests.support.tiny_models import save_adapter
 from tests.support.worker_tools import ScriptedEngineLink
 
 pytestmark = pytest.mark.slow
@@ -33,12 +33,7 @@ CERTIFIED_WITHIN_S = 120.0
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose tokens are the 128 characters of ASCII."""
-    directory = save_model("qwen2", tmp_path_factory.mktemp("model"))
-    tokenizer = Tokenizer(models.WordLevel({chr(code): code for code in range(VOCAB)}, unk_token="?"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    tokenizer.save(str(directory / "tokenizer.json"))
-    return directory
+    return save_reading_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture

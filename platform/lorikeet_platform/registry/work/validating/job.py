@@ -43,12 +43,12 @@ from lorikeet_platform.jobs.runner import Postponed, Write
 from lorikeet_platform.registry.files import file_key
 from lorikeet_platform.registry.uploads.leftovers import VALIDATION_PREFIX
 from lorikeet_platform.registry.uploads.service import purge_bytes
-from lorikeet_platform.registry.work import verdicts
-from lorikeet_platform.registry.work.assembling import UploadedFile, assemble, uploaded_files, version_files
-from lorikeet_platform.registry.work.live_check import is_served_alike
 from lorikeet_platform.registry.work.references import announce_digest
 from lorikeet_platform.registry.work.tools import WorkerTools
-from lorikeet_platform.registry.work.verdicts import Rejection
+from lorikeet_platform.registry.work.validating import verdicts
+from lorikeet_platform.registry.work.validating.assembling import UploadedFile, assemble, uploaded_files, version_files
+from lorikeet_platform.registry.work.validating.live_check import is_served_alike
+from lorikeet_platform.registry.work.validating.verdicts import Rejection
 
 log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from lorikeet_adapters.sandbox.record import ValidatedRecord
 from lorikeet_platform.db.tables import AdapterVersion, Upload
 from lorikeet_platform.registry.aliases import lock_adapter, point_when_ready
 from lorikeet_platform.registry.states import transition
-from lorikeet_platform.registry.work.assembling import version_files
+from lorikeet_platform.registry.work.validating.assembling import version_files
 
 MAX_DETAIL = 2_000
 
