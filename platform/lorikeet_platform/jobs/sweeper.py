@@ -1,6 +1,7 @@
 """Wakes workers for what is due: after a start, and every two seconds. Losing the whole broker loses no work.
 
-A job that a worker was woken for is woken again after 15 seconds; chores run at that pace, too.
+A job that a worker was woken for is woken again after 15 seconds. Chores run at that pace in a thread of their own: one
+that takes minutes, such as listing a large store, holds no job up.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ SWEEP_EVERY_S = 15.0
 
 
 class Sweeper:
-    """A thread that sends messages for due jobs and runs other regular chores.
+    """Two threads: one sends messages for due jobs, the other runs regular chores.
 
     Args:
         is_only_worker: nobody else can hold a lease, so those found at the start are broken at once.
-        chores: called after each sweep; one that fails holds nothing else up.
+        chores: called one after another; one that fails holds nothing else up.
     """
 
     def __init__(
@@ -40,18 +41,24 @@ class Sweeper:
         self._db, self._wake, self._clock = db, wake, clock
         self._is_only_worker, self._chores = is_only_worker, chores
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="sweeper", daemon=True)
+        self._threads = (
+            threading.Thread(target=self._look, name="sweeper", daemon=True),
+            threading.Thread(target=self._do_chores, name="chores", daemon=True),
+        )
 
     def start(self) -> None:
         with self._db.unit_of_work() as work:
             queue.wake_all(work, self._clock(), break_leases=self._is_only_worker)
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """No further round; True when the running one ended within `timeout_s`."""
+        """No further round; True when the running ones ended within `timeout_s`."""
         self._is_over.set()
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def sweep(self) -> int:
         """One round; returns how many jobs were woken."""
@@ -61,19 +68,20 @@ class Sweeper:
             self._wake(job_id)
         return len(ids)
 
-    def _loop(self) -> None:
-        chores_due_at = 0.0
-        while True:
-            parts: tuple[Callable[[], object], ...] = (self.sweep,)
-            if time.monotonic() >= chores_due_at:
-                chores_due_at = time.monotonic() + SWEEP_EVERY_S
-                parts = (self.sweep, *self._chores)
-            for part in parts:
-                if self._is_over.is_set():
-                    return
-                try:
-                    part()
-                except Exception:  # whatever it was, jobs must still be woken in the next round
-                    log.exception("a part of the sweep failed; it is tried again")
-            if self._is_over.wait(LOOK_EVERY_S):
-                return
+    def _look(self) -> None:
+        while not self._is_over.is_set():
+            self._try(self.sweep)
+            self._is_over.wait(LOOK_EVERY_S)
+
+    def _do_chores(self) -> None:
+        while not self._is_over.is_set():
+            for chore in self._chores:
+                if not self._is_over.is_set():
+                    self._try(chore)
+            self._is_over.wait(SWEEP_EVERY_S)
+
+    def _try(self, part: Callable[[], object]) -> None:
+        try:
+            part()
+        except Exception:  # whatever it was, the next round comes
+            log.exception("a part of the sweep failed; it is tried again")
