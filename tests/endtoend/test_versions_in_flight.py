@@ -30,6 +30,8 @@ from tests.support.running_lorikeet import RunningLorikeet, start_lorikeet
 pytestmark = pytest.mark.slow
 
 N_REQUESTS = 200
+N_EARLY = 60
+BY_NUMBER = "style:2"
 CONTENTS = ("pirate", "haiku", "json")  # of the versions 1, 2 and 3 of `style`
 FLOAT32_BYTES = 4
 WITHIN_S = 400.0
@@ -78,6 +80,7 @@ class Flight:
     content_of: dict[str, str]  # by version id
     outcomes: list[str] = field(default_factory=list)
     served: Counter[str] = field(default_factory=Counter)
+    begun: Counter[str] = field(default_factory=Counter)
 
     async def ask(self, model: str, prompt: int) -> None:
         """One streamed answer, compared with the oracle of the version that its header names."""
@@ -92,6 +95,7 @@ class Flight:
             if answer.status_code != 200:
                 self.outcomes.append(f"{model}: {answer.status_code} {(await answer.aread()).decode()}")
                 return
+            self.begun[model] += 1
             content = self.content_of[answer.headers["x-lorikeet-model-version"]]
             text = "".join([piece async for piece in _pieces(answer)])
         expected = self.oracle.texts[content][prompt]
@@ -145,32 +149,40 @@ async def fly(installation: RunningLorikeet, key: str, oracle: Oracle, content_o
     ) as api:
         flight = Flight(api, oracle, content_of)
         await change(api, "PUT", "aliases/beta", {"targets": [{"version": 3}]})
+        models = draw_models()
         async with asyncio.timeout(WITHIN_S):
-            await asyncio.gather(send_all(flight), operate(flight))
+            await asyncio.gather(send_all(flight, models), operate(flight, models))
         assert Counter(flight.outcomes) == {"as the oracle": N_REQUESTS}
         assert set(flight.served) == set(CONTENTS), "every version has answered"
 
 
-async def send_all(flight: Flight) -> None:
-    """200 requests for four names, a few at a time, so that operations find some queued, some begun, some to come."""
-    rng, sending = random.Random(5), []
-    for number in range(N_REQUESTS):
-        # By number only before anything is retired.
-        model = rng.choice(["style", "style", "style@beta", "style:2" if number < 60 else "style"])
+def draw_models() -> list[str]:
+    """What each request asks for; a version by its number only among the first, before anything is retired."""
+    rng = random.Random(5)
+    early = [rng.choice(["style", "style@beta", BY_NUMBER]) for _ in range(N_EARLY)]
+    return early + [rng.choice(["style", "style", "style@beta"]) for _ in range(N_REQUESTS - N_EARLY)]
+
+
+async def send_all(flight: Flight, models: list[str]) -> None:
+    """A few at a time, so that operations find some queued, some begun, some to come."""
+    rng, sending = random.Random(6), []
+    for model in models:
         sending.append(asyncio.ensure_future(flight.ask(model, rng.randrange(len(flight.oracle.prompts)))))
-        if number == 60:
-            await flight.until(10)
         await asyncio.sleep(0.02)
+        if len(sending) == N_EARLY:
+            await flight.until(10)
     await asyncio.gather(*sending)
 
 
-async def operate(flight: Flight) -> None:
+async def operate(flight: Flight, models: list[str]) -> None:
     """Replace, roll back, share out, retire, restore, delete."""
     api = flight.api
     await flight.until(10)
     await change(api, "PUT", "aliases/live", {"targets": [{"version": 2}]})
     await flight.until(30)
     await change(api, "POST", "aliases/live/rollback", {})
+    while flight.begun[BY_NUMBER] < models.count(BY_NUMBER):  # the rest of them are on their way
+        await asyncio.sleep(0.05)
     await change(api, "POST", "versions/2/retire", {})
     assert (await api.post("/v1/completions", json={"model": "style:2", "prompt": "x"})).status_code == 404
     await flight.until(60)
@@ -199,6 +211,7 @@ def everything_came_back(installation: RunningLorikeet) -> None:
     with httpx.Client(base_url=installation.demo["admin"], headers=headers) as admin:
         engine = admin.get("/admin/v1/overview").json()["engine"]
     assert (engine["running"], engine["waiting"]) == (0, 0)
+    assert sum(engine["adapter_traffic"]["evictions"].values()) > len(CONTENTS), "no churn, so nothing was tried"
     for pool in ("kv", "arena", "host", "swap"):
         ledger = engine[pool]
         assert [ledger[state] for state in ("used", "reserved", "in_flight")] == [0, 0, 0], ledger
