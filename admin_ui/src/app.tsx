@@ -1,11 +1,11 @@
 import { Anchor, MantineProvider } from "@mantine/core";
 import { Notifications } from "@mantine/notifications";
 import { QueryClientProvider, type QueryClient } from "@tanstack/react-query";
+import { lazy, Suspense } from "react";
 import { Link, Route, Switch } from "wouter";
 
 import { Empty } from "@/components/feedback/empty";
 import { AdapterPage } from "@/features/adapters/detail/adapter-page";
-import { UploadPage } from "@/features/adapters/upload/upload-page";
 import { VersionPage } from "@/features/adapters/version/version-page";
 import { OverviewPage } from "@/features/overview/overview-page";
 import { RequireSession } from "@/features/session/require-session";
@@ -14,6 +14,9 @@ import { TenantPage } from "@/features/tenants/tenant-page";
 import { TenantsPage } from "@/features/tenants/tenants-page";
 
 import { cssVariablesResolver, theme } from "./theme";
+
+// With what it sends and hashes files by, which nobody needs who only looks.
+const UploadPage = lazy(async () => ({ default: (await import("@/features/adapters/upload/upload-page")).UploadPage }));
 
 export function App({ queryClient }: { queryClient: QueryClient }) {
   return (
@@ -41,7 +44,13 @@ function Pages() {
             <Route path="/tenants/:slug/adapters/:name">
               {({ slug, name }) => <AdapterPage key={name} slug={slug} name={name} />}
             </Route>
-            <Route path="/tenants/:slug/upload">{({ slug }) => <UploadPage slug={slug} />}</Route>
+            <Route path="/tenants/:slug/upload">
+              {({ slug }) => (
+                <Suspense>
+                  <UploadPage slug={slug} />
+                </Suspense>
+              )}
+            </Route>
             <Route path="/tenants/:slug/:tab?">{({ slug, tab }) => <TenantPage slug={slug} tab={tab} />}</Route>
             <Route component={NoSuchPage} />
           </Switch>

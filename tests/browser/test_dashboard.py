@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import queue
-import shutil
-import subprocess
-import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -18,54 +14,21 @@ from tests.support.running_lorikeet import RunningLorikeet
 
 pytestmark = pytest.mark.slow
 
-ADMIN_UI = Path(__file__).parents[2] / "admin_ui"
-
-
-def chromium() -> str:
-    found = os.environ.get("LORIKEET_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    assert found, "no Chromium: install Debian's package `chromium`, or name the program in LORIKEET_CHROMIUM"
-    return found
-
-
-def node() -> str:
-    """Node on PATH, else the one that `make` put into the environment."""
-    return shutil.which("node") or str(Path(sys.prefix) / "bin" / "node")
-
 
 def test_the_owner_signs_in_and_sees_an_adapter_become_ready(
-    lorikeet: RunningLorikeet, tmp_path: Path, request: pytest.FixtureRequest
+    lorikeet: RunningLorikeet, tour: Callable[..., list[str]], pictures: Path
 ) -> None:
-    screenshots = request.config.getoption("--screenshots") or tmp_path
-    browser = subprocess.Popen(
-        [node(), "e2e/dashboard.mjs"],
-        cwd=ADMIN_UI,
-        env={
-            **os.environ,
-            "LORIKEET_ADMIN_URL": lorikeet.demo["admin"],
-            "LORIKEET_OWNER_TOKEN": lorikeet.demo["owner_token"],
-            "LORIKEET_TENANT": "orchard",
-            "LORIKEET_ADAPTER": "sea-verses",
-            "LORIKEET_SCREENSHOTS": str(Path(screenshots).resolve()),
-            "LORIKEET_CHROMIUM": chromium(),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    lines: queue.Queue[str | None] = queue.Queue()
-    threading.Thread(target=read_lines, args=(browser, lines), daemon=True).start()
-    seen: list[str] = []
-    while (line := lines.get(timeout=180)) is not None:
-        seen.append(line.strip())
+    def push_when_asked(line: str) -> None:
         if line.startswith("WAITING"):
             haiku = next(adapter.path for adapter in demo_adapters() if adapter.name == "haiku")
             pushed = lorikeet.cli("adapters", "push", str(haiku), "--name", "sea-verses", key=lorikeet.key("orchard"))
             assert pushed.returncode == 0, pushed.stderr
             keep_busy(lorikeet)
-    assert browser.wait(timeout=30) == 0, "\n".join(seen)
+
+    seen = tour("dashboard.mjs", push_when_asked, LORIKEET_TENANT="orchard", LORIKEET_ADAPTER="sea-verses")
     assert "ADAPTER absent" in seen
     assert seen[-1] == "ADAPTER ready"
-    assert {"overview.png", "adapters.png"} <= {path.name for path in Path(screenshots).iterdir()}
+    assert {"overview.png", "adapters.png"} <= {path.name for path in pictures.iterdir()}
 
 
 # A few blocks long, so that the second request of an adapter finds them in the prefix cache.
@@ -92,10 +55,3 @@ def keep_busy(lorikeet: RunningLorikeet) -> None:
     for tenant in lorikeet.demo["tenants"]:
         for model in [*tenant["adapters"], lorikeet.demo["base_model"]]:
             threading.Thread(target=ask, args=(tenant["key"], model), daemon=True).start()
-
-
-def read_lines(browser: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
-    assert browser.stdout is not None
-    for line in browser.stdout:
-        lines.put(line)
-    lines.put(None)

@@ -41,7 +41,7 @@ export function VersionsPanel({ slug, adapter }: { slug: string; adapter: Adapte
         </Empty>
       ) : (
         <TableScroll label={`Table of the versions of ${adapter.name}`}>
-          <Table fz="sm" miw={1040} aria-label={`Versions of ${adapter.name}`}>
+          <Table fz="sm" miw={1020} aria-label={`Versions of ${adapter.name}`}>
             <Head />
             <Table.Tbody>
               {kept.map((version) => (

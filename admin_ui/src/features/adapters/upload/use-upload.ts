@@ -1,5 +1,5 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { useCallback, useEffect, useReducer, useRef } from "react";
+import { useEffect, useReducer, useRef } from "react";
 
 import { http } from "@/api/client";
 import { asApiError } from "@/api/errors";
@@ -10,6 +10,8 @@ import { useRefreshAdapter } from "../use-adapters";
 import { sha256Of } from "./hashing";
 import { isRunning, NOTHING, step, type Event, type FileProgress } from "./progress";
 import { matching, openUploads, sendFile } from "./transfer";
+
+const ASK_MS = 3000;
 
 export interface Wish {
   slug: string;
@@ -32,7 +34,7 @@ export function useUpload(wish: Wish) {
   const refresh = useRefreshAdapter(wish.slug, wish.adapter);
   const { files, phase, failure } = progress;
 
-  const start = useCallback(() => {
+  function start(): void {
     running.current?.abort();
     const controller = new AbortController();
     running.current = controller;
@@ -48,32 +50,51 @@ export function useUpload(wish: Wish) {
         if (refusal.status === 401) setSession(client, null);
         tell({ kind: "failed", failure: refusal });
       });
-  }, [client, files, refresh, wish]);
+  }
 
-  const pause = useCallback(() => {
+  function pause(): void {
     running.current?.abort();
     tell({ kind: "paused" });
-  }, []);
+  }
 
-  const choose = useCallback((chosen: readonly File[]) => {
+  function choose(chosen: readonly File[]): void {
     running.current?.abort();
     tell({ kind: "chosen", files: chosen });
-  }, []);
+  }
 
   // Whoever leaves the page breaks off; the server keeps what it has.
   useEffect(() => () => running.current?.abort(), []);
 
-  // A line that comes back is used at once.
-  const waitsForLine = phase === "interrupted" && failure?.status === 0;
-  useEffect(() => {
-    if (!waitsForLine) return undefined;
-    window.addEventListener("online", start);
-    return () => {
-      window.removeEventListener("online", start);
-    };
-  }, [waitsForLine, start]);
+  useWhenLineIsBack(phase === "interrupted" && failure?.status === 0, wish, start);
 
   return { progress, start, pause, choose, isRunning: isRunning(phase) };
+}
+
+/** Asks the server now and then whether it is there again, and at once when the browser says that it is online. */
+function useWhenLineIsBack(isWaiting: boolean, { slug, adapter }: Wish, goOn: () => void): void {
+  const latest = useRef(goOn);
+  useEffect(() => {
+    latest.current = goOn;
+  });
+  useEffect(() => {
+    if (!isWaiting) return undefined;
+    let isOver = false;
+    const ask = () => {
+      openUploads(slug, adapter).then(
+        () => {
+          if (!isOver) latest.current();
+        },
+        () => undefined,
+      );
+    };
+    const timer = setInterval(ask, ASK_MS);
+    window.addEventListener("online", ask);
+    return () => {
+      isOver = true;
+      clearInterval(timer);
+      window.removeEventListener("online", ask);
+    };
+  }, [isWaiting, slug, adapter]);
 }
 
 async function carry(wish: Wish, files: readonly FileProgress[], tell: Tell, signal: AbortSignal): Promise<void> {

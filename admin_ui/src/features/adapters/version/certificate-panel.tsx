@@ -51,7 +51,7 @@ export function CertificatePanel({ certificate }: { certificate: Certificate }) 
         <Text fz="xs" c="dimmed">
           {oracle === "peft" ? "Compared with transformers + PEFT in float32" : "Not compared with PEFT, which didn't fit beside the base model"}
           {" on "}
-          {counted(n_probes, "probe prompt")}, {counted(n_tokens, "token")} · checked by {validator}
+          {counted(n_probes, "probe prompt")}, {counted(n_tokens, "token")} · validator {validator}
         </Text>
       </Stack>
     </Panel>

@@ -3,7 +3,6 @@ import { SimpleGrid, Table, Text } from "@mantine/core";
 import type { Certificate } from "@/api/types";
 import { FigureTable } from "@/components/figure-table";
 import { Panel } from "@/components/layout/panel";
-import { StackedBar } from "@/components/stacked-bar";
 import { humanBytes } from "@/format/bytes";
 import { grouped } from "@/format/numbers";
 
@@ -12,15 +11,14 @@ import { moduleRows, rankRows } from "./reading";
 /** Which modules the adapter touches in how many layers, and with which ranks. */
 export function ShapePanel({ certificate }: { certificate: Certificate }) {
   const modules = moduleRows(certificate.modules);
-  const most = Math.max(1, ...modules.map(({ layers }) => layers));
   return (
     <Panel
       title="Shape"
       testId="shape"
       note={<span title={`${grouped(certificate.serving_bytes)} bytes`}>{humanBytes(certificate.serving_bytes)} in the arena</span>}
     >
-      <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="xl" style={{ alignItems: "start" }}>
-        <FigureTable label="Modules" names={[48, 48]}>
+      <SimpleGrid cols={{ base: 1, sm: 2 }} spacing={48} style={{ alignItems: "start" }}>
+        <FigureTable label="Modules" names={[60, 60]}>
           <Table.Thead>
             <Table.Tr>
               <Table.Th>Module</Table.Th>
@@ -36,18 +34,13 @@ export function ShapePanel({ certificate }: { certificate: Certificate }) {
                   </Text>
                 </Table.Td>
                 <Table.Td>
-                  <div className="layers">
-                    <div>
-                      <StackedBar parts={[{ key: "layers", value: layers, paint: "var(--lk-used)" }]} whole={most} height={8} />
-                    </div>
-                    <span>{grouped(layers)}</span>
-                  </div>
+                  {grouped(layers)}
                 </Table.Td>
               </Table.Tr>
             ))}
           </Table.Tbody>
         </FigureTable>
-        <FigureTable label="Ranks" names={[48, 48]}>
+        <FigureTable label="Ranks" names={[60, 60]}>
           <Table.Thead>
             <Table.Tr>
               <Table.Th>Rank</Table.Th>
