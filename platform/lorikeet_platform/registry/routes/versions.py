@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -12,6 +13,7 @@ from lorikeet_platform.auth.actor import Actor
 from lorikeet_platform.clock import HOUR
 from lorikeet_platform.context import PlatformContext, get_context
 from lorikeet_platform.db.tables import AdapterVersion
+from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.registry import catalogue, lifecycle
 from lorikeet_platform.registry.acting import Acting
 from lorikeet_platform.registry.lifecycle import Moved, Step
@@ -126,11 +128,19 @@ def retry_version(name: str, number: VersionNumber, actor: Acting, request: Requ
 
 
 async def bring_back(context: PlatformContext, step: Step, *, is_release: bool) -> Version:
-    """Warm the version, then make it ready; what forbids it is said before the engine is asked, and looked at again."""
+    """Warm the version, then make it ready; what forbids it is said before the engine is asked, and looked at again.
+
+    And warm it once more: a job that ends its service may have come to the engine between the two.
+    """
     version = await run_in_threadpool(_read_version, context, step.tenant_id, step.adapter, step.number)
-    if lifecycle.check_restorable(version, step.now, is_release=is_release) and version.digest is not None:
-        await warm(context, step.tenant_id, [version.digest])
+    digests = () if version.digest is None else (version.digest,)
+    is_gone = lifecycle.check_restorable(version, step.now, is_release=is_release)
+    if is_gone:
+        await warm(context, step.tenant_id, digests)
     moved = await run_in_threadpool(_restore, context, step, is_release)
+    if is_gone:
+        with suppress(PlatformError):  # it is in service; whoever asks for it has it loaded, or is told why not
+            await warm(context, step.tenant_id, digests)
     return _answer(context, step.adapter, moved)
 
 

@@ -70,4 +70,5 @@ def test_a_version_comes_back_when_the_engine_has_it(
     assert operator.state(2) != "ready"
     engine.unloadable.clear()
     assert operator.act(2, back).json()["state"] == "ready"
-    assert engine.warmed == [(harbour.id, pirate[2])]
+    # Before the commit, and after it: the end of its service may have come to the engine between the two.
+    assert engine.warmed == [(harbour.id, pirate[2])] * 2

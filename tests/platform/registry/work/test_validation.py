@@ -226,17 +226,6 @@ def test_an_adapter_that_does_not_compute_as_it_should_is_rejected_with_the_figu
     assert tools.engine.named("answers") == []
 
 
-def test_v22_an_adapter_that_disturbs_its_neighbours_in_the_engine_is_rejected(
-    run_next: RunNext, uploader: Uploader, files: tuple[bytes, bytes], tools: ScriptedTools
-) -> None:
-    tools.engine.disturbs = True
-    uploader.seal(*files)
-    assert run_next()
-    version = shown(uploader)
-    assert (version["state"], version["reject_code"]) == ("rejected", "certificate_failed")
-    assert "in company" in version["reject_detail"]
-
-
 def test_v22_the_engine_is_asked_with_two_prompts_alone_and_then_with_all_at_once(
     push: Push, tools: ScriptedTools
 ) -> None:

@@ -279,3 +279,11 @@ def test_a_worker_with_another_base_model_than_the_engine_certifies_nothing(
     tools.certifier.will_say(base_model_digest="c" * 64)
     assert not run_next()
     assert (state(), job(context).last_error) == (("validating", None), "ModelsDiffer")
+
+
+def test_v22_an_engine_that_answers_otherwise_in_company_is_at_fault_and_not_the_file(
+    run_next: RunNext, sealed: str, tools: ScriptedTools, state: State, context: PlatformContext
+) -> None:
+    tools.engine.disturbs = True
+    assert not run_next()
+    assert (state(), job(context).last_error) == (("validating", None), "ServedUnlike")

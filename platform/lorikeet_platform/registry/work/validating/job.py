@@ -11,8 +11,9 @@ Whose fault it is when a step breaks:
 content broke a rule                   the file's: rejected, at once
 certificate failed                     the file's: rejected `certificate_failed`, with the figures
 the jail's process broke               ours the first time, the file's the second: rejected `validator_crashed`
-certifier, database, lost slices,
-another base model than the engine's   ours: tried again, `failed_internal` in the end
+certifier, database, lost slices, an
+engine with another base model, or that
+answers otherwise in company           ours: tried again, `failed_internal` in the end
 no engine, none with room, no store    nobody's: the job waits, as long as it takes; nothing becomes ready without them
 """
 
@@ -63,6 +64,11 @@ CRASHED: Final = Rejection(
 
 class ModelsDiffer(Exception):
     """What was measured here says nothing of what the engine would serve."""
+
+
+class ServedUnlike(Exception):
+    """The engine answers otherwise in company than alone. The float32 measurements had no such fault: it is not the
+    file's, and another engine may serve it."""
 
 
 class VersionValidator:
@@ -136,7 +142,7 @@ class VersionValidator:
                 return self._rejection(job, _not_certified(failed))
             self._keep(job, files, record, folder, image)
         if not is_served_alike(self._tools.engine, job.tenant_id, record.digest):
-            return self._rejection(job, _not_certified(("the engine answers otherwise in company than alone",)))
+            raise ServedUnlike(record.digest)
         config_digest = next(file.sha256 for file in files if file.filename == CONFIG_FILE)
         certificate = certificate_of(
             record,
