@@ -4,6 +4,7 @@ import { describe, expect, it } from "vitest";
 
 import { ApiError } from "@/api/errors";
 
+import { droppedFiles } from "./dropped";
 import { fileSet, nameProblem } from "./file-set";
 import { sha256Of } from "./hashing";
 import { advance, bytesPerSecond, EMPTY_METER, secondsLeft } from "./meter";
@@ -48,6 +49,32 @@ describe("the files of an adapter", () => {
   it("go under a name that the server takes", () => {
     expect(["a", "support-bot", "a.b_c-9"].map(nameProblem)).toEqual([null, null, null]);
     expect(["", "-a", "a-", "a..b", "Ab", "a/b", "a".repeat(65)].map((name) => nameProblem(name) === null)).not.toContain(true);
+  });
+});
+
+describe("what is dropped", () => {
+  const entryOf = (file: File) => ({ isFile: true, isDirectory: false, file: (resolve: (file: File) => void) => { resolve(file); } });
+  /** A folder that tells its entries in parts, as browsers do beyond a hundred. */
+  const folderOf = (...parts: object[][]) => ({
+    isFile: false,
+    isDirectory: true,
+    createReader: () => ({
+      readEntries: (resolve: (entries: object[]) => void) => {
+        resolve(parts.shift() ?? []);
+      },
+    }),
+  });
+  const transferOf = (files: File[], entries: object[]) =>
+    ({ files, items: entries.map((entry) => ({ webkitGetAsEntry: () => entry })) }) as unknown as DataTransfer;
+  const [a, b, c] = ["a", "b", "c"].map((name) => new File([name], name)) as [File, File, File];
+
+  it("are files as they come", async () => {
+    expect(await droppedFiles(transferOf([a, b], [entryOf(a), entryOf(b)]))).toEqual([a, b]);
+  });
+
+  it("are the files that lie directly in a folder, however many parts it tells them in", async () => {
+    const folder = folderOf([entryOf(a), folderOf([entryOf(c)])], [entryOf(b)]);
+    expect(await droppedFiles(transferOf([new File([], "folder")], [folder]))).toEqual([a, b]);
   });
 });
 
