@@ -66,7 +66,7 @@ class Change:
 
 def lock_adapter(work: Session, tenant_id: str, adapter_id: str) -> Adapter:
     """The adapter's row, locked: nobody else changes its versions or aliases until the transaction ends."""
-    return work.get_one(Adapter, (tenant_id, adapter_id), with_for_update=True, populate_existing=True)
+    return work.get_one(Adapter, (tenant_id, adapter_id), with_for_update={"key_share": True}, populate_existing=True)
 
 
 def find_alias(work: Session, key: AliasKey) -> Alias:
