@@ -47,7 +47,7 @@ def find_adapter(session: Session, tenant_id: str, name: str, *, for_update: boo
     """
     mine = select(Adapter).where(Adapter.tenant_id == tenant_id, Adapter.name == name, Adapter.status == "active")
     if for_update:
-        mine = mine.with_for_update()
+        mine = mine.with_for_update(key_share=True)
     adapter = session.scalars(mine, execution_options={"populate_existing": for_update}).one_or_none()
     if adapter is None:
         raise adapter_not_found(name)
@@ -63,7 +63,7 @@ def get_version(
         AdapterVersion.tenant_id == tenant_id, AdapterVersion.adapter_id == adapter.id, AdapterVersion.number == number
     )
     if for_update:
-        mine = mine.with_for_update()
+        mine = mine.with_for_update(key_share=True)
     version = session.scalars(mine, execution_options={"populate_existing": for_update}).one_or_none()
     if version is None:
         raise PlatformError("not_found", f"There is no version {number} of an adapter {quoted(name)}.")

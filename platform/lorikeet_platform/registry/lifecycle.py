@@ -140,7 +140,7 @@ def quarantine_damaged(work: Session, tenant_id: str, digest: str, *, now: int) 
     jobs: list[str] = []
     for seen in work.scalars(damaged.order_by(AdapterVersion.adapter_id, AdapterVersion.number)).all():
         lock_adapter(work, tenant_id, seen.adapter_id)
-        version = work.get_one(AdapterVersion, (tenant_id, seen.id), with_for_update=True, populate_existing=True)
+        version = work.get_one(AdapterVersion, (tenant_id, seen.id), with_for_update={"key_share": True}, populate_existing=True)
         if version.state == "ready":
             moved = _quarantine(work, version, SYSTEM, "the stored adapter is damaged", now)
             jobs += moved.job_ids
@@ -226,7 +226,7 @@ def _versions_of(work: Session, adapter: Adapter) -> Sequence[AdapterVersion]:
     mine = select(AdapterVersion).where(
         AdapterVersion.tenant_id == adapter.tenant_id, AdapterVersion.adapter_id == adapter.id
     )
-    return work.scalars(mine.order_by(AdapterVersion.number).with_for_update()).all()
+    return work.scalars(mine.order_by(AdapterVersion.number).with_for_update(key_share=True)).all()
 
 
 def _check_free(work: Session, version: AdapterVersion) -> None:

@@ -65,7 +65,7 @@ def seal(
         check_alias_name(request.alias)
     _check_file_set(request.files)
     uploads = {name: _upload(work, actor.tenant_id, name, request) for name in sorted(request.files)}
-    work.get_one(Tenant, actor.tenant_id, with_for_update=True)  # of two seals at once, only one may fill the quota
+    work.get_one(Tenant, actor.tenant_id, with_for_update={"key_share": True})  # of two seals at once, only one may fill the quota
     adapter = _adapter_for_update(work, actor.tenant_id, request.adapter, base_model, limits, now)
     existing = _version_of_uploads(work, adapter, uploads) or _version_with_files(work, adapter, uploads)
     if existing is not None:
@@ -98,7 +98,7 @@ def _check_file_set(files: Mapping[str, str]) -> None:
 def _upload(work: Session, tenant_id: str, filename: str, request: SealRequest) -> Upload:
     """The tenant's upload of `filename`; another tenant's is missing like one that never was."""
     param = f"files.{filename}"
-    upload = work.get(Upload, (tenant_id, request.files[filename]), with_for_update=True)
+    upload = work.get(Upload, (tenant_id, request.files[filename]), with_for_update={"key_share": True})
     if upload is None or upload.state == "terminated":
         raise PlatformError("not_found", f"There is no upload {quoted(request.files[filename])}.", param)
     if upload.filename != filename:
@@ -125,7 +125,7 @@ def _adapter_for_update(
     mine = (
         select(Adapter)
         .where(Adapter.tenant_id == tenant_id, Adapter.name == name, Adapter.status == "active")
-        .with_for_update()
+        .with_for_update(key_share=True)
     )
     adapter = work.scalars(mine).one_or_none()
     if adapter is None:
@@ -179,7 +179,7 @@ def _version_of_uploads(work: Session, adapter: Adapter, uploads: Mapping[str, U
     )
     sealed = mine.where(*(AdapterVersion.id.in_(version_ids) for version_ids in files))
     # Locked: its verdict may come at any moment, and what happens to the alias depends on its state.
-    return work.scalars(sealed.with_for_update(), execution_options={"populate_existing": True}).one_or_none()
+    return work.scalars(sealed.with_for_update(key_share=True), execution_options={"populate_existing": True}).one_or_none()
 
 
 def _version_with_files(work: Session, adapter: Adapter, uploads: Mapping[str, Upload]) -> AdapterVersion | None:

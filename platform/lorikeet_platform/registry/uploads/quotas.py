@@ -45,7 +45,7 @@ def check_quotas(work: Session, announced: Announced, *, limits: LimitSettings, 
     Raises:
         PlatformError: too_many_uploads, adapter_quota_exceeded.
     """
-    work.get_one(Tenant, announced.tenant_id, with_for_update=True)
+    work.get_one(Tenant, announced.tenant_id, with_for_update={"key_share": True})
     n_open, open_bytes = _open_uploads(work, announced.tenant_id, now)
     if n_open >= limits.open_uploads:
         raise PlatformError("too_many_uploads", f"At most {limits.open_uploads} uploads may be open at once.")

@@ -160,7 +160,7 @@ def list_slices(work: Session, tenant_id: str, upload_id: str) -> Sequence[Uploa
 def expire_uploads(work: Session, now: int, *, limit: int = 100) -> list[tuple[str, str]]:
     """Ends open uploads whose time is over; returns (tenant id, upload id) of those whose bytes can go."""
     late = select(Upload).where(Upload.state == "open", Upload.expires_at <= now).limit(limit)
-    uploads = work.scalars(late.with_for_update(skip_locked=True)).all()
+    uploads = work.scalars(late.with_for_update(skip_locked=True, key_share=True)).all()
     for upload in uploads:
         upload.state = "terminated"
     return [(upload.tenant_id, upload.id) for upload in uploads]

@@ -42,7 +42,7 @@ class VersionPurger:
 
     def perform(self, job: LeasedJob) -> Write:
         with self._db.unit_of_work() as work:
-            version = work.get_one(AdapterVersion, (job.tenant_id, job.version_id), with_for_update=True)
+            version = work.get_one(AdapterVersion, (job.tenant_id, job.version_id), with_for_update={"key_share": True})
             if version.state != "purged" and not self._is_due(version):
                 return _nothing_to_write
             if self._is_in_use(work, job):
@@ -115,6 +115,6 @@ def _nothing_to_write(_work: Session) -> None:
 def _consume(work: Session, tenant_id: str, uploads: list[str]) -> None:
     """Slices that were kept for another validation are gone."""
     for upload_id in uploads:
-        upload = work.get_one(Upload, (tenant_id, upload_id), with_for_update=True)
+        upload = work.get_one(Upload, (tenant_id, upload_id), with_for_update={"key_share": True})
         if upload.state == "sealed":
             upload.state = "consumed"

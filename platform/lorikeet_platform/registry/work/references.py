@@ -28,7 +28,7 @@ def announce_digest(work: Session, tenant_id: str, version_id: str, digest: str)
 
 
 def lock_tenant(work: Session, tenant_id: str) -> None:
-    work.get_one(Tenant, tenant_id, with_for_update=True)
+    work.get_one(Tenant, tenant_id, with_for_update={"key_share": True})
 
 
 def image_in_use(work: Session, tenant_id: str, digest: str) -> bool:

@@ -73,7 +73,7 @@ class VersionRetirer:
             raise Postponed("StillRunning", LOOK_AGAIN_US)
 
     def _finish(self, work: Session, job: LeasedJob, seen: str) -> None:
-        version = work.get_one(AdapterVersion, (job.tenant_id, job.version_id), with_for_update=True)
+        version = work.get_one(AdapterVersion, (job.tenant_id, job.version_id), with_for_update={"key_share": True})
         if version.state != seen and version.state in OUT_OF_SERVICE:
             raise Postponed("StateMoved", 0)  # it left service (again) meanwhile: this job is that step's job, too
         self._purge_if_due(work, job)

@@ -77,12 +77,12 @@ def _locked(work: Session, tenant_id: str, version_id: str) -> AdapterVersion:
     Locks come in the order of `sealing.seal`: uploads by file name, adapter, version. Another could end in a deadlock.
     """
     for file in version_files(work, tenant_id, version_id):
-        work.get_one(Upload, (tenant_id, file.upload_id), with_for_update=True, populate_existing=True)
+        work.get_one(Upload, (tenant_id, file.upload_id), with_for_update={"key_share": True}, populate_existing=True)
     adapter_id = work.scalars(
         select(AdapterVersion.adapter_id).where(AdapterVersion.tenant_id == tenant_id, AdapterVersion.id == version_id)
     ).one()
     lock_adapter(work, tenant_id, adapter_id)
-    return work.get_one(AdapterVersion, (tenant_id, version_id), with_for_update=True, populate_existing=True)
+    return work.get_one(AdapterVersion, (tenant_id, version_id), with_for_update={"key_share": True}, populate_existing=True)
 
 
 def _consume_uploads(work: Session, version: AdapterVersion) -> None:
