@@ -191,6 +191,7 @@ def _create_alias_history() -> None:
         sa.Column("guard", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("actor", sa.String(length=64), nullable=False),
         sa.Column("reason", sa.String(length=500), nullable=True),
+        sa.Column("previous", sa.Integer(), nullable=True),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(
             ["tenant_id", "adapter_id"],

@@ -168,4 +168,7 @@ class AliasChange(Table):
     guard: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     actor: Mapped[str] = mapped_column(String(64), doc="id of a key, 'administrator' or 'system'")
     reason: Mapped[str | None] = mapped_column(String(500))
+    previous: Mapped[Count | None] = mapped_column(
+        doc="revision that a plain rollback leads to: the one before, or what was before the one whose place it takes"
+    )
     at: Mapped[Micros]
