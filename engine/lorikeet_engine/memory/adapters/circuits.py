@@ -1,9 +1,9 @@
 """Which adapters could not be loaded of late, so that nobody waits for what has just failed.
 
 After a failed load the adapter's circuit is open: requests get the same error at once, with the time after which
-trying again makes sense. Then the next request tries; each further failure doubles the time, a load that works closes
-the circuit. What the store holds damaged is not tried again by itself. Bounded: the oldest failures are forgotten,
-which costs a try. Knows no clock.
+trying again makes sense. Then the next request tries; each further failure doubles the time. A load that works closes
+the circuit, and some minutes in which nobody tried forget it. What the store holds damaged is not tried again by
+itself. Bounded: the oldest failures are forgotten, which costs a try. Knows no clock.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from lorikeet_engine.errors import AdapterDamaged, EngineError
 from lorikeet_engine.identity import AdapterKey
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+QUIET_S = 300.0  # after the end of a pause: who tries then is told of a new trouble, not of the old one
 KEPT_CIRCUITS = 4096
 
 
@@ -44,7 +45,8 @@ class AdapterCircuits:
     def fail(self, key: AdapterKey, error: EngineError, now: float) -> EngineError:
         """A load ended with `error`: open the circuit. The answer is what whoever waits for the adapter gets."""
         earlier = self._circuits.pop(key, None)
-        pause_s = min(2.0 * earlier.pause_s, LONGEST_PAUSE_S) if earlier else FIRST_PAUSE_S
+        is_again = earlier is not None and now - earlier.until_s < QUIET_S
+        pause_s = min(2.0 * earlier.pause_s, LONGEST_PAUSE_S) if earlier and is_again else FIRST_PAUSE_S
         if isinstance(error, AdapterDamaged):
             circuit = _Circuit(error, LONGEST_PAUSE_S, float("inf"))
         else:

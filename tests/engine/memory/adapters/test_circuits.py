@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from lorikeet_engine.errors import AdapterDamaged, AdapterUnavailable
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.memory.adapters.circuits import FIRST_PAUSE_S, KEPT_CIRCUITS, LONGEST_PAUSE_S, AdapterCircuits
+from lorikeet_engine.memory.adapters.circuits import (
+    FIRST_PAUSE_S,
+    KEPT_CIRCUITS,
+    LONGEST_PAUSE_S,
+    QUIET_S,
+    AdapterCircuits,
+)
 from lorikeet_engine.memory.adapters.entry import HEAT_HALF_LIFE_S, Heat
 
 RED, GREEN = AdapterKey("tenant", "red"), AdapterKey("tenant", "green")
@@ -33,15 +39,25 @@ def test_a_failure_is_told_at_once_with_the_time_that_is_left_until_the_next_try
 
 
 def test_each_failure_doubles_the_pause_up_to_a_minute_and_a_load_that_works_forgets_them() -> None:
-    circuits, now, pauses = AdapterCircuits(), 0.0, []
+    circuits, now, pauses = AdapterCircuits(), 0.0, list[float]()
     for _ in range(8):
         told = circuits.fail(RED, ERROR, now)
+        assert told.retry_after_s is not None
         pauses.append(told.retry_after_s)
-        now += 1000.0
+        now += pauses[-1] + QUIET_S - 1.0
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
     circuits.close(RED)
     assert circuits.refusal(RED, now) is None
     assert circuits.fail(RED, ERROR, now).retry_after_s == 1
+
+
+def test_a_failure_after_some_quiet_minutes_starts_at_the_first_pause_again() -> None:
+    circuits = AdapterCircuits()
+    for now in (0.0, 1.0, 3.0):
+        told = circuits.fail(RED, ERROR, now)
+    assert told.retry_after_s == 4
+    assert circuits.fail(RED, ERROR, 7.0 + QUIET_S).retry_after_s == 1
+    assert circuits.fail(RED, ERROR, 9.0 + QUIET_S).retry_after_s == 2
 
 
 def test_damaged_bytes_are_not_tried_again_however_long_it_takes() -> None:
