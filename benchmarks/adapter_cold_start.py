@@ -140,7 +140,7 @@ class Bench:
         while self.loop.warming:
             self.loop.step(time.monotonic())
             time.sleep(LOADING_WAIT_S)
-        for _, error in self.loop.take_warmed():
+        for _, error, _ in self.loop.take_warmed():
             if error is not None:
                 raise error
 

@@ -195,7 +195,8 @@ class EngineClient:
         answer = await self._ask(Warm(ticket, tenant, digest), ticket, timeout_s)
         assert isinstance(answer, Warmed)
         if answer.code:
-            raise ERRORS_BY_CODE.get(answer.code, EngineFailure)(answer.message, param="model")
+            error = ERRORS_BY_CODE.get(answer.code, EngineFailure)
+            raise error(answer.message, param="model", retry_after_s=answer.retry_after_s)
 
     async def stats(self) -> EngineStats:
         """The engine's figures now.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -97,9 +97,10 @@ class Retirement(NamedTuple):
 
 
 class WarmUp(NamedTuple):
-    """An adapter is to be in service, and its image in host memory."""
+    """An adapter is to be in service, and its image in host memory; the outcome has the tickets."""
 
     key: AdapterKey
+    tickets: tuple[Hashable, ...]
 
 
 @dataclass(slots=True)
@@ -164,15 +165,18 @@ class EngineLoop:
         else:
             self._events += self._retire(Retirement(key, force))
 
-    def warm(self, key: AdapterKey, now: float) -> None:
-        """Put an adapter into service and bring its image into host memory; `take_warmed` says how it ended."""
+    def warm(self, key: AdapterKey, now: float, *tickets: Hashable) -> None:
+        """Put an adapter into service and bring its image into host memory; `take_warmed` says how it ended.
+
+        `tickets` are of whoever wants to be told, and come back with the outcome.
+        """
         if self._flight:
-            self._flight.orders.append(WarmUp(key))
+            self._flight.orders.append(WarmUp(key, tickets))
         else:
-            self.warming.start(key, now)
+            self.warming.start(key, now, *tickets)
 
     def take_warmed(self) -> list[WarmOutcome]:
-        """How warming adapters has ended since the last call; one outcome for all who asked for the adapter."""
+        """How warming adapters has ended since the last call; one outcome for all who asked meanwhile."""
         warmed, self._warmed = self._warmed, []
         return warmed
 
@@ -247,7 +251,7 @@ class EngineLoop:
             if isinstance(order, Retirement):
                 events += self._retire(order)
             else:
-                self.warming.start(order.key, now)
+                self.warming.start(order.key, now, *order.tickets)
         gone = set(flight.aborted)
         return [event for event in events if event.request_id not in gone], now
 

@@ -126,11 +126,12 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 class Warmed(msgspec.Struct, frozen=True, tag="warmed"):
-    """The adapter's image is in host memory or on the device; or why it is not, as in `Failed`."""
+    """The adapter's image is in host memory or on the device, `code` is empty; or why it is not, as in `Failed`."""
 
     ticket: int
     code: str
     message: str
+    retry_after_s: float | None
 
 
 class AdapterResidency(msgspec.Struct, frozen=True, kw_only=True):

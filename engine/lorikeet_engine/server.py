@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 import zmq
@@ -74,6 +75,14 @@ class Client:
     sequences: set[str] = field(default_factory=set)
 
 
+class WarmCaller(NamedTuple):
+    """Who is to be told how warming an adapter ended: the client, its session, and its own ticket."""
+
+    identity: bytes
+    session: str
+    ticket: int
+
+
 class EngineServer:
     """Serves one `EngineLoop` on one endpoint until `stop`, and `drain_s` more for what still runs then."""
 
@@ -101,7 +110,6 @@ class EngineServer:
         self._socket.bind(endpoint)
         self._clients: dict[bytes, Client] = {}
         self._owners: dict[str, Client] = {}  # by sequence id
-        self._warming: dict[AdapterKey, list[tuple[bytes, int]]] = {}  # who waits for it: identity and ticket
         self._stop = threading.Event()
         self._started_s = time.monotonic()
         self.last_turn_s = self._started_s
@@ -188,9 +196,8 @@ class EngineServer:
             case Retire(tenant, digest, force):
                 self._loop.retire(AdapterKey(tenant, digest), force=force)
             case Warm(ticket, tenant, digest):
-                key = AdapterKey(tenant, digest)
-                self._warming.setdefault(key, []).append((client.identity, ticket))
-                self._loop.warm(key, time.monotonic())
+                caller = WarmCaller(client.identity, client.session, ticket)
+                self._loop.warm(AdapterKey(tenant, digest), time.monotonic(), caller)
             case AskStats(ticket):
                 self._send(client, Stats(ticket, self.stats()))
 
@@ -234,11 +241,12 @@ class EngineServer:
             self._send(self._clients[identity], step)
 
     def _send_warmed(self) -> None:
-        for key, error in self._loop.take_warmed():
-            code, text = (error.code, error.message) if error else ("", "")
-            for identity, ticket in self._warming.pop(key, ()):
-                if client := self._clients.get(identity):
-                    self._send(client, Warmed(ticket, code, text))
+        for _, error, callers in self._loop.take_warmed():
+            for caller in callers:
+                assert isinstance(caller, WarmCaller)
+                client = self._clients.get(caller.identity)
+                if client and client.session == caller.session:
+                    self._send(client, _warmed(caller.ticket, error))
 
     def _send(self, client: Client, message: EngineMessage) -> None:
         self._socket.send_multipart([client.identity, encode(message)])
@@ -285,6 +293,12 @@ def _requests(message: Submit) -> list[Request]:
         )
         for index in range(message.n)
     ]
+
+
+def _warmed(ticket: int, error: EngineError | None) -> Warmed:
+    if error is None:
+        return Warmed(ticket, "", "", None)
+    return Warmed(ticket, error.code, error.message, error.retry_after_s)
 
 
 def _failed(request_id: str, error: EngineError) -> Failed:

@@ -141,7 +141,7 @@ class Harness:
 
     def _take_warmed(self, *, retired: AdapterKey | None = None) -> None:
         """Each adapter that is being warmed gets one outcome, and it is the right one."""
-        for key, error in self.engine.loop.take_warmed():
+        for key, error, _ in self.engine.loop.take_warmed():
             self.warming.remove(key)
             if key == retired:
                 assert isinstance(error, AdapterRetired)

@@ -158,7 +158,7 @@ class Storm:
         self.take_warmed()
 
     def take_warmed(self) -> None:
-        for key, error in self.engine.loop.take_warmed():
+        for key, error, _ in self.engine.loop.take_warmed():
             assert error is None
             name = self.upcoming.pop(key)
             if not name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,15 +70,18 @@ def test_what_cannot_be_warmed_says_why_and_requests_for_it_fail_at_once(
     async def scenario(client: EngineClient) -> None:
         with pytest.raises(AdapterUnavailable, match="scripted damage"):
             await client.warm_adapter("anna", "bad", 5.0)
+        with pytest.raises(AdapterUnavailable) as failed:
+            await client.warm_adapter("anna", "bad", 5.0)
+        assert failed.value.retry_after_s == 2.0
         with pytest.raises(AdapterUnavailable, match="scripted damage") as refused:
             await answer(await client.generate(generation_request(adapter_digest="bad")))
         assert refused.value.retry_after_s
-        assert 0.0 < refused.value.retry_after_s <= 1.0
-        assert len(engine.parts.loader.started) == 1
+        assert 0.0 < refused.value.retry_after_s <= 2.0
+        assert len(engine.parts.loader.started) == 2
         engine.parts.loader.error = AdapterDamaged("another digest")
         with pytest.raises(AdapterDamaged) as damaged:
             await client.warm_adapter("anna", "bad", 5.0)
-        assert damaged.value.code == "integrity_error"
+        assert (damaged.value.code, damaged.value.retry_after_s) == ("integrity_error", None)
         with pytest.raises(AdapterDamaged):
             await answer(await client.generate(generation_request("again", adapter_digest="bad")))
         engine.parts.loader.error = None
@@ -95,12 +99,12 @@ def test_who_warms_waits_no_longer_than_it_said(start_engine: StartEngine, byte_
         with pytest.raises(EngineUnavailable, match=r"within 0\.1 s"):
             await client.warm_adapter("anna", "red", 0.1)
         late = asyncio.create_task(client.warm_adapter("anna", "red", 5.0))
-        await eventually(lambda: len(engine.server._warming) == 1)
+        await eventually(lambda: state_of(engine, "red") == ["loading"])
         [seen] = (await client.stats()).adapters
         assert (seen.state, seen.requests, seen.waiting) == ("loading", 0, 0), "it is no request that waits"
         engine.parts.loader.pending = [(key, 1) for key, _ in engine.parts.loader.pending]
         await late
-        assert engine.server._warming == {}
+        assert len(engine.parts.loop.warming) == 0
 
     with_client(engine, byte_model_dir, scenario)
 
@@ -111,7 +115,7 @@ def test_an_engine_that_goes_away_ends_the_warming(start_engine: StartEngine, by
 
     async def scenario(client: EngineClient) -> None:
         warming = asyncio.create_task(client.warm_adapter("anna", "red", 20.0))
-        await eventually(lambda: bool(engine.server._warming))
+        await eventually(lambda: bool(engine.parts.loop.warming))
         engine.stop()
         with pytest.raises(EngineUnavailable):
             await warming
@@ -132,10 +136,37 @@ def test_retiring_ends_a_warming_and_warming_ends_a_retirement(start_engine: Sta
         with pytest.raises(AdapterRetired):
             await warming
         again = asyncio.create_task(client.warm_adapter("anna", "red", 5.0))
-        await eventually(lambda: bool(engine.server._warming))
+        await eventually(lambda: bool(engine.parts.loop.warming))
         engine.parts.loader.pending = [(key, 1) for key, _ in engine.parts.loader.pending]
         await again
         assert (await answer(await client.generate(generation_request(adapter_digest="red"))))[1] == "length"
+
+    with_client(engine, byte_model_dir, scenario)
+
+
+def test_who_warms_an_adapter_again_after_its_retirement_gets_the_answer_of_that_load(
+    start_engine: StartEngine, byte_model_dir: Path
+) -> None:
+    """Between two turns of the engine: it answers the first, and the second only when its image is there or not."""
+    engine = start_engine()
+    engine.parts.loader.delay = NEVER
+
+    async def scenario(client: EngineClient) -> None:
+        first = asyncio.create_task(client.warm_adapter("anna", "red", 5.0))
+        await eventually(lambda: state_of(engine, "red") == ["loading"])
+        turn, engine.server.turn = engine.server.turn, lambda *, wait_ms: time.sleep(wait_ms / 1e3)
+        await asyncio.sleep(0.05)  # the last turn has ended
+        await client.retire_adapter("anna", "red")
+        second = asyncio.create_task(client.warm_adapter("anna", "red", 5.0))
+        await asyncio.sleep(0.05)  # both have arrived
+        engine.server.turn = turn
+        with pytest.raises(AdapterRetired):
+            await first
+        await asyncio.sleep(0.05)
+        assert not second.done()
+        assert state_of(engine, "red") == ["loading"]
+        engine.parts.loader.pending = [(key, 1) for key, _ in engine.parts.loader.pending]
+        await second
 
     with_client(engine, byte_model_dir, scenario)
 

@@ -48,7 +48,7 @@ def test_warming_what_is_on_the_device_ends_with_the_next_step() -> None:
     engine.drain()
     engine.loop.warm(RED, engine.now)
     engine.step()
-    assert engine.loop.take_warmed() == [(RED, None)]
+    assert engine.loop.take_warmed() == [(RED, None, ())]
     assert (n_loads(engine, "red"), engine.loop.has_work) == (1, False)
 
 
@@ -63,7 +63,7 @@ def test_a_warm_adapter_and_its_requests_share_one_load(first: str) -> None:
             engine.loop.warm(RED, engine.now)
         engine.step()
     engine.drain()
-    assert engine.loop.take_warmed() == [(RED, None)]
+    assert engine.loop.take_warmed() == [(RED, None, ())]
     assert (n_loads(engine, "red"), set(engine.finished)) == (1, {"r"})
 
 
@@ -74,7 +74,7 @@ def test_a_request_that_goes_away_takes_the_warm_adapters_load_not_with_it() -> 
     engine.step()
     engine.loop.abort("gone")
     engine.drain()
-    assert engine.loop.take_warmed() == [(RED, None)]
+    assert engine.loop.take_warmed() == [(RED, None, ())]
 
 
 def test_warming_gets_its_turn_however_many_adapters_others_ask_for() -> None:
@@ -87,7 +87,7 @@ def test_warming_gets_its_turn_however_many_adapters_others_ask_for() -> None:
     engine.loop.warm(key, engine.now)
     n_before = len(engine.finished)
     engine.step_until(lambda: key not in engine.loop.warming)
-    assert engine.loop.take_warmed() == [(key, None)]
+    assert engine.loop.take_warmed() == [(key, None, ())]
     assert len(engine.finished) - n_before <= 8, "as many turns as there are tenants, and what was on its way"
     engine.drain()
 
@@ -99,7 +99,7 @@ def test_a_warm_image_that_finds_no_room_is_loaded_again_when_there_is() -> None
         engine.submit(request(name, adapter=name, max_tokens=20))
     engine.loop.warm(AdapterKey("ben", "red"), engine.now)
     engine.drain(max_steps=400)
-    assert [(key.digest, error) for key, error in engine.loop.take_warmed()] == [("red", None)]
+    assert [(key.digest, error) for key, error, _ in engine.loop.take_warmed()] == [("red", None)]
     assert len(engine.finished) == 3
 
 
@@ -114,12 +114,33 @@ def test_warming_a_retiring_adapter_puts_it_into_service_as_if_nothing_had_been(
         engine.submit(request("refused", adapter="red"))
     engine.loop.warm(RED, engine.now)
     engine.step(2)
-    assert engine.loop.take_warmed() == [(RED, None)]
+    assert engine.loop.take_warmed() == [(RED, None, ())]
     engine.submit(request("late", adapter="red"))
     engine.drain()
     assert set(engine.finished) == {"running", "late"}
     assert engine.residency.state(RED) is Residency.RESIDENT
     assert n_loads(engine, "red") == 1
+
+
+@OVERLAPS
+def test_each_outcome_has_the_tickets_of_those_who_asked_for_that_warming(overlaps: bool) -> None:
+    """Warm, retire and warm within one step: the first is told of the retirement, the second of its image."""
+    engine = stepped_engine(load_delay=6, overlaps=overlaps)
+    engine.submit(request("base", max_tokens=40))
+    engine.loop.warm(RED, engine.now, "first")
+    engine.loop.warm(RED, engine.now, "beside it")
+    engine.step(2)
+    engine.loop.retire(RED)
+    engine.loop.warm(RED, engine.now, "second")
+    engine.step(2)
+    [(key, error, tickets)] = engine.loop.take_warmed()
+    assert (key, tickets) == (RED, ("first", "beside it"))
+    assert isinstance(error, AdapterRetired)
+    assert (engine.residency.state(RED), n_loads(engine, "red")) == (Residency.LOADING, 1)
+    engine.loop.warm(RED, engine.now, "third")
+    engine.step_until(lambda: RED not in engine.loop.warming)
+    assert engine.loop.take_warmed() == [(RED, None, ("second", "third"))]
+    engine.drain()
 
 
 @OVERLAPS
@@ -144,7 +165,7 @@ def test_retiring_ends_the_warming_of_the_adapter(overlaps: bool) -> None:
     engine.step(2)
     engine.loop.retire(RED)
     engine.step(2)
-    [(key, error)] = engine.loop.take_warmed()
+    [(key, error, _)] = engine.loop.take_warmed()
     assert key == RED
     assert isinstance(error, AdapterRetired)
     engine.drain()
