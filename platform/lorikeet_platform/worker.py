@@ -100,7 +100,7 @@ def build_worker(settings: Settings, *, celery: Celery, db: Database, store: Blo
         db,
         waker(celery),
         is_only_worker=settings.broker_url.startswith(MEMORY),
-        chores=_chores(settings, db, store, tools, waker(celery)),
+        chores=_chores(settings, db, store, waker(celery)),
     )
     return Worker(celery, sweeper, runner, tools, concurrency=settings.worker_concurrency)
 
@@ -142,9 +142,7 @@ def _handlers(settings: Settings, db: Database, store: BlobStore, tools: WorkerT
     }
 
 
-def _chores(
-    settings: Settings, db: Database, store: BlobStore, tools: WorkerTools, wake: Waker
-) -> tuple[Callable[[], object], ...]:
+def _chores(settings: Settings, db: Database, store: BlobStore, wake: Waker) -> tuple[Callable[[], object], ...]:
     def expire() -> None:
         with db.unit_of_work() as work:
             late = expire_uploads(work, now_us())
@@ -154,6 +152,6 @@ def _chores(
         expire,
         LeftoverCleaner(db=db, store=store, temporary_dir=settings.temporary_dir).clean_when_due,
         PurgeChore(db=db).enqueue_due,
-        AliasGuards(db=db, engine=tools.engine).judge_all,
+        AliasGuards(db=db).judge_all,
         Reconciler(db=db, store=store, temporary_dir=settings.temporary_dir, wake=wake).reconcile_when_due,
     )

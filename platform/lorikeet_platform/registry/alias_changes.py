@@ -27,6 +27,7 @@ from lorikeet_platform.registry.aliases import (
     find_alias,
     lock_adapter,
     point,
+    pointing_of,
     targets_of,
 )
 from lorikeet_platform.registry.names import check_alias_name
@@ -64,6 +65,8 @@ def plan_set(
         raise PlatformError("invalid_value", f"The weights must add up to {WHOLE}.", "targets")
     if guard is not None and len(shares) == 1:
         raise PlatformError("invalid_value", "A guard compares two targets; there is only one.", "guard")
+    if guard is not None and guard.get("max_error_rate") is None and guard.get("max_ttft_ratio") is None:
+        raise PlatformError("invalid_value", "A guard needs max_error_rate or max_ttft_ratio.", "guard")
     versions = _versions(work, key, numbers)
     targets = tuple(Target(versions[number].id, number, weight) for number, weight in sorted(shares))
     return _planned(work, key, Pointing(targets=targets, sticky=sticky, guard=guard), change)
@@ -72,16 +75,18 @@ def plan_set(
 def plan_rollback(work: Session, key: AliasKey, to_revision: int | None, change: Change) -> Planned:
     """Let an alias say what it said in an earlier revision.
 
-    The plan holds for the revision the alias is at now, whether or not the caller named it: it was chosen by it.
+    Without `to_revision` the plan holds for the revision the alias is at now, even if the caller named none: what is
+    gone back to was chosen by it.
 
     Raises:
         PlatformError: not_found, state_conflict, revision_conflict.
     """
     check_expected(work, key, change.expected)
-    pointing = earlier(work, key, to_revision)
+    said = earlier(work, key, to_revision)
+    change = replace(change, in_place_of=said.revision)
     if change.expected is None and to_revision is None:
         change = replace(change, expected=find_alias(work, key).revision)
-    return _planned(work, key, pointing, change)
+    return _planned(work, key, pointing_of(said), change)
 
 
 def perform(work: Session, planned: Planned) -> Alias:

@@ -4,13 +4,17 @@ An alias points at one version, or at up to five with shares that add up to 100.
 adds a line to its history, which outlives the alias: one that is made again goes on counting. All changes of an
 adapter's aliases happen under a lock on the adapter's row.
 
-Rules of `live`: the first version that becomes ready sets it; after that it moves on request only.
+Every revision knows the one that a plain rollback leads to from it: the one before, or, when it is a way back itself,
+what was before the revision whose place it takes. So what was left by a rollback is not gone back to by the next one.
+
+Rules of `live`: the first version that becomes ready sets it; after that it moves on request only, and one that was
+removed stays away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import delete, func, insert, select
@@ -56,12 +60,15 @@ class Change:
 
     Attributes:
         expected: the revision that the change was decided on, 0 = no such alias; None = whatever it is now.
+        in_place_of: for a way back, the revision whose place the new one takes: the one that it repeats, or the one
+            that it leaves.
     """
 
     actor: str
     now: int
     reason: str | None = None
     expected: int | None = None
+    in_place_of: int | None = None
 
 
 def lock_adapter(work: Session, tenant_id: str, adapter_id: str) -> Adapter:
@@ -133,7 +140,7 @@ def point(work: Session, key: AliasKey, pointing: Pointing, change: Change) -> A
     lock_adapter(work, key.tenant_id, key.adapter_id)
     check_expected(work, key, change.expected)
     check_ready(work, key, pointing.targets)
-    revision = _next_revision(work, key)
+    revision = _record(work, key, pointing, change)
     alias = work.get(Alias, (key.tenant_id, key.adapter_id, key.alias))
     if alias is None:
         alias = Alias(tenant_id=key.tenant_id, adapter_id=key.adapter_id, alias=key.alias)
@@ -146,7 +153,6 @@ def point(work: Session, key: AliasKey, pointing: Pointing, change: Change) -> A
     place = {"tenant_id": key.tenant_id, "adapter_id": key.adapter_id, "alias": key.alias}
     shares = [place | {"version_id": target.version_id, "weight": target.weight} for target in pointing.targets]
     work.execute(insert(AliasTarget), shares)
-    _record(work, key, revision, pointing, change)
     return alias
 
 
@@ -159,14 +165,27 @@ def remove(work: Session, key: AliasKey, change: Change) -> None:
     lock_adapter(work, key.tenant_id, key.adapter_id)
     check_expected(work, key, change.expected)
     alias = find_alias(work, key)
-    revision = _next_revision(work, key)
+    _record(work, key, Pointing(targets=()), change)
     work.execute(_targets(key), execution_options=_NO_SYNC)
     work.delete(alias)
-    _record(work, key, revision, Pointing(targets=()), change)
+    work.flush()
 
 
-def earlier(work: Session, key: AliasKey, to_revision: int | None) -> Pointing:
-    """What the alias said in `to_revision` or, with None, in the last revision before this one that had targets.
+def ways_back(work: Session, key: AliasKey) -> Iterator[AliasChange]:
+    """The revisions that rollbacks lead to, one after the other, from where the alias is now.
+
+    Raises:
+        PlatformError: not_found.
+    """
+    change = _change(work, key, find_alias(work, key).revision)
+    while change is not None and change.previous is not None:
+        change = _change(work, key, change.previous)
+        if change is not None and change.targets:
+            yield change
+
+
+def earlier(work: Session, key: AliasKey, to_revision: int | None) -> AliasChange:
+    """The revision `to_revision` or, with None, the one to go back to: it says something else than the alias says now.
 
     Raises:
         PlatformError: not_found for an alias or revision that is not there, state_conflict when there is nothing to go
@@ -174,19 +193,19 @@ def earlier(work: Session, key: AliasKey, to_revision: int | None) -> Pointing:
     """
     alias = find_alias(work, key)
     if to_revision is None:
-        before = _history(key).where(AliasChange.revision < alias.revision).order_by(AliasChange.revision.desc())
-        found = next((change for change in work.scalars(before) if change.targets), None)
+        now_said = Pointing(targets=targets_of(work, key), sticky=alias.sticky, guard=alias.guard)
+        found = next((change for change in ways_back(work, key) if pointing_of(change) != now_said), None)
         if found is None:
-            raise PlatformError("state_conflict", f"The alias {quoted(key.alias)} has no revision before this one.")
-        return pointing_of(found)
-    change = work.get(AliasChange, (key.tenant_id, key.adapter_id, key.alias, to_revision))
+            raise PlatformError("state_conflict", f"The alias {quoted(key.alias)} has no revision to go back to.")
+        return found
+    change = _change(work, key, to_revision)
     if change is None:
         raise PlatformError("not_found", f"The alias {quoted(key.alias)} has no revision {to_revision}.", "to_revision")
     if not change.targets:
         raise PlatformError(
             "state_conflict", f"In revision {to_revision} the alias {quoted(key.alias)} was removed.", "to_revision"
         )
-    return pointing_of(change)
+    return change
 
 
 def point_when_ready(work: Session, version: AdapterVersion, *, now: int) -> None:
@@ -196,9 +215,8 @@ def point_when_ready(work: Session, version: AdapterVersion, *, now: int) -> Non
     """
     lock_adapter(work, version.tenant_id, version.adapter_id)
     live = AliasKey(version.tenant_id, version.adapter_id, DEFAULT_ALIAS)
-    change = Change(actor=SYSTEM, now=now, reason="the first version became ready")
-    if work.get(Alias, (live.tenant_id, live.adapter_id, live.alias)) is None:
-        point(work, live, _wholly(version), change)
+    if _newest_revision(work, live) is None:
+        point(work, live, _wholly(version), Change(actor=SYSTEM, now=now, reason="the first version became ready"))
     wanted = version.alias_when_ready
     if wanted is not None:
         key = AliasKey(version.tenant_id, version.adapter_id, wanted)
@@ -229,11 +247,15 @@ def leave_version(work: Session, version: AdapterVersion, change: Change) -> Non
     lock_adapter(work, version.tenant_id, version.adapter_id)
     for name in aliases_of(work, version):
         key = AliasKey(version.tenant_id, version.adapter_id, name)
-        pointing = _last_healthy(work, key) or _largest_healthy(work, key)
-        if pointing is None:
-            remove(work, key, change)
+        left = find_alias(work, key).revision
+        healthy = _last_healthy(work, key)
+        rest = _largest_healthy(work, key)
+        if healthy is not None:
+            point(work, key, pointing_of(healthy), replace(change, in_place_of=healthy.revision))
+        elif rest is not None:
+            point(work, key, rest, replace(change, in_place_of=left))
         else:
-            point(work, key, pointing, change)
+            remove(work, key, replace(change, in_place_of=left))
 
 
 def check_ready(work: Session, key: AliasKey, targets: Iterable[Target]) -> None:
@@ -261,12 +283,12 @@ def pointing_of(change: AliasChange) -> Pointing:
     return Pointing(targets=targets, sticky=change.sticky, guard=change.guard)
 
 
-def _last_healthy(work: Session, key: AliasKey) -> Pointing | None:
-    for change in work.scalars(_history(key).order_by(AliasChange.revision.desc())):
-        pointing = pointing_of(change)
-        wanted = [target.version_id for target in pointing.targets]
+def _last_healthy(work: Session, key: AliasKey) -> AliasChange | None:
+    changes: Sequence[AliasChange] = work.scalars(_history(key).order_by(AliasChange.revision.desc())).all()
+    for change in changes:
+        wanted = [target["version_id"] for target in change.targets]
         if wanted and len(_ready_among(work, key, wanted)) == len(wanted):
-            return pointing
+            return change
     return None
 
 
@@ -310,12 +332,20 @@ def _targets(key: AliasKey) -> Any:
     )
 
 
-def _next_revision(work: Session, key: AliasKey) -> int:
-    newest = work.scalar(_history(key).with_only_columns(func.max(AliasChange.revision)))
-    return (newest or 0) + 1
+def _change(work: Session, key: AliasKey, revision: int) -> AliasChange | None:
+    return work.get(AliasChange, (key.tenant_id, key.adapter_id, key.alias, revision))
 
 
-def _record(work: Session, key: AliasKey, revision: int, pointing: Pointing, change: Change) -> None:
+def _newest_revision(work: Session, key: AliasKey) -> int | None:
+    newest: int | None = work.scalar(_history(key).with_only_columns(func.max(AliasChange.revision)))
+    return newest
+
+
+def _record(work: Session, key: AliasKey, pointing: Pointing, change: Change) -> int:
+    """Write the next line of the history; returns its revision."""
+    newest = _newest_revision(work, key)
+    replaced = None if change.in_place_of is None else _change(work, key, change.in_place_of)
+    revision = (newest or 0) + 1
     work.add(
         AliasChange(
             tenant_id=key.tenant_id,
@@ -330,7 +360,9 @@ def _record(work: Session, key: AliasKey, revision: int, pointing: Pointing, cha
             guard=None if pointing.guard is None else dict(pointing.guard),
             actor=change.actor,
             reason=change.reason,
+            previous=newest if replaced is None else replaced.previous,
             at=change.now,
         )
     )
     work.flush()
+    return revision

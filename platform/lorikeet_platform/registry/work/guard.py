@@ -6,8 +6,14 @@ was last changed. Requests count by version, however they named it.
 error rate    the canary's share of failed requests is above the guard's bound, and above the other's share
 first token   the canary's 95th percentile is above the guard's ratio to the other's
 
+A request failed when the server made an error or its time ran out; one whose caller left, or that was turned away, says
+nothing of its version and is not counted. One that ran out of time without a first token waited for it for ever.
+
 Nothing is judged before the canary has the guard's number of requests, and no ratio before the other has it, too. An
 alias with one target has nothing to be compared with.
+
+The way back leads to nothing but what the alias points at already, less the canary: it cannot bring in another canary,
+and a guard that acts again and again ends at one target.
 """
 
 from __future__ import annotations
@@ -20,11 +26,10 @@ import structlog
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from lorikeet_engine.errors import EngineError
 from lorikeet_platform.auth.actor import SYSTEM
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import AdapterVersion, Alias, UsageRecord
+from lorikeet_platform.db.tables import Alias, UsageRecord
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.registry.aliases import (
     AliasKey,
@@ -32,26 +37,30 @@ from lorikeet_platform.registry.aliases import (
     Pointing,
     Target,
     check_ready,
-    history_of,
     point,
     pointing_of,
     targets_of,
+    ways_back,
 )
 from lorikeet_platform.registry.schemas import Guard
-from lorikeet_platform.registry.work.tools import Engine
 
 log = structlog.get_logger(__name__)
 
 PERCENTILE: Final = 0.95
+FAILED: Final = ("server_error", "deadline")
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One version's requests since some moment: those that ended, those that failed, and their first tokens' times."""
+    """One version's requests since some moment: those answered or failed, those that failed, their first tokens' times.
+
+    Attributes:
+        ttft_p95_us: infinite when more than 5 % ran out of time without a first token; None without any request.
+    """
 
     requests: int
     failed: int
-    ttft_p95_us: int | None
+    ttft_p95_us: float | None
 
     @property
     def error_rate(self) -> float:
@@ -71,12 +80,12 @@ def complaint(guard: Guard, canary: Figures, other: Figures) -> str | None:
     ratio, mine, theirs = guard.max_ttft_ratio, canary.ttft_p95_us, other.ttft_p95_us
     if ratio is None or mine is None or theirs is None or other.requests < guard.min_requests:
         return None
-    if mine > ratio * theirs:
-        return (
-            f"95 % of its first tokens came within {mine / 1_000:.0f} ms, allowed: {ratio:g} times as long as "
-            f"the others', within {theirs / 1_000:.0f} ms"
-        )
-    return None
+    if mine <= ratio * theirs:
+        return None
+    came = f"95 % of its first tokens came within {mine / 1_000:.0f} ms"
+    if mine == math.inf:
+        came = "more than 5 % of its requests ran out of time without a first token"
+    return f"{came}, allowed: {ratio:g} times as long as the others', within {theirs / 1_000:.0f} ms"
 
 
 def figures_of(work: Session, tenant_id: str, version_id: str, since: int) -> Figures:
@@ -89,14 +98,15 @@ def figures_of(work: Session, tenant_id: str, version_id: str, since: int) -> Fi
     )
     by_outcome = select(UsageRecord.outcome, func.count().label("n")).where(*mine).group_by(UsageRecord.outcome)
     counts = {row.outcome: row.n for row in work.execute(by_outcome)}
-    return Figures(sum(counts.values()), counts.get("server_error", 0), _ttft_p95_us(work, mine))
+    failed = sum(counts.get(outcome, 0) for outcome in FAILED)
+    return Figures(counts.get("ok", 0) + failed, failed, _ttft_p95_us(work, mine))
 
 
 class AliasGuards:
     """A chore of the sweeper: judges every alias that has a guard and more than one target."""
 
-    def __init__(self, *, db: Database, engine: Engine, clock: Clock = now_us) -> None:
-        self._db, self._engine, self._clock = db, engine, clock
+    def __init__(self, *, db: Database, clock: Clock = now_us) -> None:
+        self._db, self._clock = db, clock
 
     def judge_all(self) -> None:
         guarded = select(Alias.tenant_id, Alias.adapter_id, Alias.alias).where(Alias.guard.is_not(None))
@@ -122,22 +132,18 @@ class AliasGuards:
             reason = complaint(guard, figures, figures_of(work, key.tenant_id, other.version_id, alias.updated_at))
             if reason is None:
                 return
-            back, digests = _way_back(work, key, canary, other)
-        if not self._can_be_warmed(key.tenant_id, digests):
-            back = Pointing(targets=(Target(other.version_id, other.number),))
+            back, in_place_of = _way_back(work, key, alias, canary, other)
         told = f"the guard: version {canary.number} against {other.number}: {reason}"
-        change = Change(actor=SYSTEM, now=self._clock(), reason=told[:500], expected=alias.revision)
+        change = Change(
+            actor=SYSTEM,
+            now=self._clock(),
+            reason=told[:500],
+            expected=alias.revision,
+            in_place_of=in_place_of,
+        )
         with self._db.unit_of_work() as work:
             point(work, key, back, change)
         log.warning("an alias went back", alias=key.alias, adapter=key.adapter_id, reason=told)
-
-    def _can_be_warmed(self, tenant_id: str, digests: list[str]) -> bool:
-        try:
-            for digest in digests:
-                self._engine.warm(tenant_id, digest)
-        except EngineError:
-            return False
-        return True
 
 
 def _compared(targets: tuple[Target, ...]) -> tuple[Target, Target]:
@@ -147,20 +153,17 @@ def _compared(targets: tuple[Target, ...]) -> tuple[Target, Target]:
     return canary, max(others, key=lambda target: (target.weight, -target.number))
 
 
-def _way_back(work: Session, key: AliasKey, canary: Target, other: Target) -> tuple[Pointing, list[str]]:
-    """The last revision that served without the canary, and its versions' digests; or all to the other target."""
-    for change in history_of(work, key):
+def _way_back(work: Session, key: AliasKey, alias: Alias, canary: Target, other: Target) -> tuple[Pointing, int]:
+    """What the alias shall say, and the revision whose place that takes.
+
+    That is the last revision which has no target but the present ones without the canary, or all to the other target.
+    """
+    staying = {target.version_id for target in targets_of(work, key)} - {canary.version_id}
+    for change in ways_back(work, key):
         pointing = pointing_of(change)
-        numbers = [target.number for target in pointing.targets]
-        if numbers and canary.number not in numbers and _is_ready(work, key, pointing):
-            break
-    else:
-        pointing = Pointing(targets=(Target(other.version_id, other.number),))
-    versions = [target.version_id for target in pointing.targets]
-    digests = select(AdapterVersion.digest).where(
-        AdapterVersion.tenant_id == key.tenant_id, AdapterVersion.id.in_(versions), AdapterVersion.digest.is_not(None)
-    )
-    return pointing, [digest for digest in work.scalars(digests) if digest is not None]
+        if staying.issuperset(target.version_id for target in pointing.targets) and _is_ready(work, key, pointing):
+            return pointing, change.revision
+    return Pointing(targets=(Target(other.version_id, other.number),)), alias.revision
 
 
 def _is_ready(work: Session, key: AliasKey, pointing: Pointing) -> bool:
@@ -171,12 +174,19 @@ def _is_ready(work: Session, key: AliasKey, pointing: Pointing) -> bool:
     return True
 
 
-def _ttft_p95_us(work: Session, mine: tuple[ColumnElement[bool], ...]) -> int | None:
+def _ttft_p95_us(work: Session, mine: tuple[ColumnElement[bool], ...]) -> float | None:
     """Nearest rank: the smallest time that 95 of 100 requests keep."""
     answered = (*mine, UsageRecord.first_token_at.is_not(None))
-    count = work.scalar(select(func.count()).select_from(UsageRecord).where(*answered)) or 0
-    if not count:
+    came = _count(work, answered)
+    never = _count(work, (*mine, UsageRecord.first_token_at.is_(None), UsageRecord.outcome == "deadline"))
+    if not came + never:
         return None
+    rank = math.ceil(PERCENTILE * (came + never))
+    if rank > came:
+        return math.inf
     wait = UsageRecord.first_token_at - UsageRecord.admitted_at
-    rank = math.ceil(PERCENTILE * count)
     return work.scalar(select(wait).where(*answered).order_by(wait).offset(rank - 1).limit(1))
+
+
+def _count(work: Session, which: tuple[ColumnElement[bool], ...]) -> int:
+    return work.scalar(select(func.count()).select_from(UsageRecord).where(*which)) or 0

@@ -116,6 +116,7 @@ def test_many_unconditional_changes_at_once_are_all_kept(port: Port, pirate: lis
 
 
 A = {"version": 1, "weight": 100}
+HALVES = [{"version": 1, "weight": 50}, {"version": 2, "weight": 50}]
 
 
 WRONG: list[tuple[object, str, str]] = [
@@ -145,6 +146,8 @@ WRONG: list[tuple[object, str, str]] = [
     ({"targets": [A], "guard": {"max_ttft_ratio": 1}}, "invalid_value", "guard.max_ttft_ratio"),
     ({"targets": [A], "guard": {"min_requests": 1}}, "invalid_value", "guard.min_requests"),
     ({"targets": [A], "guard": {"wait": 1}}, "unknown_parameter", "guard.wait"),
+    ({"targets": HALVES, "guard": {}}, "invalid_value", "guard"),
+    ({"targets": HALVES, "guard": {"min_requests": 50, "max_error_rate": None}}, "invalid_value", "guard"),
     ({"targets": [A], "reason": "x" * 501}, "invalid_value", "reason"),
     ({"targets": [A], "reason": "\x00"}, "invalid_value", "reason"),
     ({"targets": [A], "revision": 1}, "unknown_parameter", "revision"),
@@ -191,6 +194,28 @@ def test_a_rollback_says_again_what_was_said_before(port: Port, pirate: list[str
     assert history(port)[0]["reason"] == "worse"
     first = port.call("POST", f"{PIRATE}/aliases/live/rollback", {"to_revision": 1}, if_match='"4"')
     assert (first.json()["revision"], port.targets()) == (5, {1: 100})
+
+
+def test_rollbacks_one_after_the_other_lead_further_and_further_back(port: Port, pirate: list[str]) -> None:
+    rollback = f"{PIRATE}/aliases/live/rollback"
+    port.put_alias("live", 2)
+    port.put_alias("live", 3)
+    for expected in ({2: 100}, {1: 100}):
+        assert port.call("POST", rollback, {}).status_code == 200
+        assert port.targets() == expected
+    assert refusal(port.call("POST", rollback, {})) == (409, "state_conflict", None)
+    port.put_alias("live", 3)
+    assert port.call("POST", rollback, {}).json()["targets"] == [{"version": 1, "weight": 100}], "2 had been left"
+    assert port.call("POST", rollback, {"to_revision": 2}).json()["targets"] == [{"version": 2, "weight": 100}]
+    assert port.call("POST", rollback, {}).json()["targets"] == [{"version": 1, "weight": 100}]
+    assert [line["revision"] for line in history(port)] == list(range(9, 0, -1))
+
+
+def test_a_rollback_says_something_else_than_the_alias_says_now(port: Port, pirate: list[str]) -> None:
+    port.put_alias("live", 2)
+    port.call("DELETE", f"{PIRATE}/aliases/live")
+    port.put_alias("live", 2)
+    assert port.call("POST", f"{PIRATE}/aliases/live/rollback", {}).json()["targets"] == [{"version": 1, "weight": 100}]
 
 
 def test_there_must_be_something_to_roll_back_to(port: Port, pirate: list[str], context: PlatformContext) -> None:

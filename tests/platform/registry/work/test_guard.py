@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 
-from lorikeet_engine.errors import AdapterUnavailable
 from lorikeet_platform.auth.actor import SYSTEM
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import AdapterVersion, AliasChange, UsageRecord
@@ -16,7 +17,6 @@ from lorikeet_platform.registry.aliases import AliasKey, Change, Pointing, Targe
 from lorikeet_platform.registry.schemas import Guard
 from lorikeet_platform.registry.work.guard import AliasGuards, Figures, complaint, figures_of
 from tests.support.platform_parts import BASE, FakeClock, Tenant, a_version
-from tests.support.worker_tools import ScriptedEngineLink
 
 Share = Callable[..., None]
 Serve = Callable[..., None]
@@ -38,6 +38,8 @@ GUARD: dict[str, Any] = {"max_error_rate": 0.1, "max_ttft_ratio": 2.0, "min_requ
         (Figures(200, 0, 201 * MS), Figures(199, 0, 100 * MS), None),  # nothing to compare with yet
         (Figures(200, 0, None), Figures(200, 0, 100 * MS), None),
         (Figures(200, 0, 201 * MS), Figures(200, 0, None), None),
+        (Figures(200, 20, math.inf), Figures(200, 0, 100 * MS), "without a first token"),
+        (Figures(200, 20, math.inf), Figures(200, 20, math.inf), None),
     ],
 )
 def test_the_verdict_follows_from_the_figures(canary: Figures, other: Figures, word: str | None) -> None:
@@ -79,12 +81,13 @@ def share(context: PlatformContext, versions: list[AdapterVersion], key: AliasKe
 
 @pytest.fixture
 def serve(context: PlatformContext, harbour: Tenant, clock: FakeClock) -> Serve:
-    """Writes usage records of a version, a second apart."""
+    """Writes usage records of a version: its answers, its failures, and what ended in other ways by outcome."""
 
-    def write(version: AdapterVersion, *, ok: int = 0, failed: int = 0, ttft_ms: float = 100) -> None:
+    def write(version: AdapterVersion, *, ok: int = 0, failed: int = 0, ttft_ms: float = 100, **others: int) -> None:
+        outcomes = {"ok": ok, "server_error": failed} | others
         with context.db.unit_of_work() as work:
-            for index in range(ok + failed):
-                is_ok = index < ok
+            for outcome in (outcome for outcome, n in outcomes.items() for _ in range(n)):
+                is_ok = outcome == "ok"
                 work.add(
                     UsageRecord(
                         tenant_id=harbour.id,
@@ -96,7 +99,7 @@ def serve(context: PlatformContext, harbour: Tenant, clock: FakeClock) -> Serve:
                         version_id=version.id,
                         stream=False,
                         state="settled",
-                        outcome="ok" if is_ok else "server_error",
+                        outcome=outcome,
                         admitted_at=clock.now,
                         first_token_at=clock.now + round(ttft_ms * MS) if is_ok else None,
                         settled_at=clock.now,
@@ -107,13 +110,8 @@ def serve(context: PlatformContext, harbour: Tenant, clock: FakeClock) -> Serve:
 
 
 @pytest.fixture
-def engine() -> ScriptedEngineLink:
-    return ScriptedEngineLink()
-
-
-@pytest.fixture
-def guards(context: PlatformContext, engine: ScriptedEngineLink, clock: FakeClock) -> AliasGuards:
-    return AliasGuards(db=context.db, engine=engine, clock=clock)
+def guards(context: PlatformContext, clock: FakeClock) -> AliasGuards:
+    return AliasGuards(db=context.db, clock=clock)
 
 
 @pytest.fixture
@@ -138,7 +136,6 @@ def test_a_canary_that_fails_goes_back_to_what_was_before_with_the_reason(
     serve: Serve,
     guards: AliasGuards,
     weights: Weights,
-    engine: ScriptedEngineLink,
 ) -> None:
     share({1: 90, 2: 10})
     serve(versions[0], ok=180)
@@ -149,7 +146,6 @@ def test_a_canary_that_fails_goes_back_to_what_was_before_with_the_reason(
     assert (change.actor, change.revision) == (SYSTEM, 3)
     assert change.reason is not None
     assert "5 of 20" in change.reason
-    assert engine.named("warm") == [[key.tenant_id, versions[0].digest]]
     guards.judge_all()
     assert last_change(context, key).revision == 3
 
@@ -201,20 +197,111 @@ def test_going_back_leads_past_every_revision_with_the_canary(
     assert weights() == {1: 100}
 
 
-def test_without_a_healthy_revision_or_an_engine_that_loads_it_the_other_target_gets_everything(
+def test_the_way_back_brings_in_no_version_that_the_alias_had_left(
+    context: PlatformContext,
+    key: AliasKey,
     versions: list[AdapterVersion],
     share: Share,
     serve: Serve,
     guards: AliasGuards,
     weights: Weights,
-    engine: ScriptedEngineLink,
+    clock: FakeClock,
+) -> None:
+    """Two bad canaries, one after the other: the second one's way back does not lead to the first."""
+    share({1: 100}, None)
+    share({1: 90, 2: 10})
+    share({1: 90, 3: 10})
+    for _ in range(4):
+        serve(versions[0], ok=30)
+        serve(versions[1], failed=30)
+        serve(versions[2], failed=30)
+        guards.judge_all()
+        assert weights() == {1: 100}
+        clock.advance(5)
+    assert last_change(context, key).revision == 5
+
+
+@pytest.mark.parametrize("stable", [1, 2])
+def test_a_rollback_after_the_guards_does_not_bring_the_canary_back(
+    api: TestClient,
+    harbour: Tenant,
+    versions: list[AdapterVersion],
+    share: Share,
+    serve: Serve,
+    guards: AliasGuards,
+    weights: Weights,
+    stable: int,
+) -> None:
+    """Whether the guard found a revision to go back to, or gave everything to the other target."""
+    share({stable: 90, 3: 10})
+    serve(versions[stable - 1], ok=30)
+    serve(versions[2], failed=30)
+    guards.judge_all()
+    assert weights() == {stable: 100}
+    answer = api.post("/v1/adapters/pirate/aliases/live/rollback", json={}, headers=harbour.auth)
+    assert answer.status_code == (409 if stable == 1 else 200), "before the canary there was nothing but version 1"
+    assert weights() == {1: 100}
+
+
+def test_of_three_targets_a_bad_one_goes_and_then_the_next(
+    versions: list[AdapterVersion], share: Share, serve: Serve, guards: AliasGuards, weights: Weights, clock: FakeClock
+) -> None:
+    share({1: 90, 2: 10})
+    share({1: 80, 2: 15, 3: 5})
+    serve(versions[0], ok=30)
+    serve(versions[2], failed=30)
+    guards.judge_all()
+    assert weights() == {1: 90, 2: 10}
+    clock.advance(5)
+    serve(versions[0], ok=30)
+    serve(versions[1], failed=30)
+    guards.judge_all()
+    assert weights() == {1: 100}
+
+
+def test_without_a_revision_of_present_targets_the_other_target_gets_everything(
+    versions: list[AdapterVersion], share: Share, serve: Serve, guards: AliasGuards, weights: Weights
 ) -> None:
     share({3: 90, 2: 10})
-    engine.warm_fault = AdapterUnavailable("its image is missing")
     serve(versions[2], ok=100)
     serve(versions[1], failed=50)
     guards.judge_all()
     assert weights() == {3: 100}
+
+
+@pytest.mark.parametrize("bound", ["max_error_rate", "max_ttft_ratio"])
+def test_a_canary_that_never_answers_goes_back(
+    versions: list[AdapterVersion], share: Share, serve: Serve, guards: AliasGuards, weights: Weights, bound: str
+) -> None:
+    share({1: 90, 2: 10}, {bound: GUARD[bound], "min_requests": 20})
+    serve(versions[0], ok=900)
+    serve(versions[1], deadline=300)
+    guards.judge_all()
+    assert weights() == {1: 100}
+
+
+def test_what_says_nothing_of_a_version_neither_dilutes_its_failures_nor_counts_as_a_request(
+    versions: list[AdapterVersion], share: Share, serve: Serve, guards: AliasGuards, weights: Weights
+) -> None:
+    share({1: 90, 2: 10})
+    serve(versions[0], ok=900)
+    serve(versions[1], ok=10, failed=9, shed=500, client_cancelled=500, revoked=500)
+    guards.judge_all()
+    assert weights() == {1: 90, 2: 10}, "19 requests are too few"
+    serve(versions[1], failed=1)
+    guards.judge_all()
+    assert weights() == {1: 100}
+
+
+def test_the_percentile_is_infinite_when_more_than_5_in_100_never_got_a_first_token(
+    context: PlatformContext, versions: list[AdapterVersion], serve: Serve
+) -> None:
+    serve(versions[0], ok=95, ttft_ms=10, deadline=5)
+    serve(versions[1], ok=94, ttft_ms=10, deadline=6)
+    with context.db.read() as work:
+        kept, lost = (figures_of(work, version.tenant_id, version.id, 0) for version in versions[:2])
+    assert kept == Figures(requests=100, failed=5, ttft_p95_us=10 * MS)
+    assert lost == Figures(requests=100, failed=6, ttft_p95_us=math.inf)
 
 
 def test_of_equal_shares_the_newest_version_is_the_canary(

@@ -129,6 +129,16 @@ def test_live_moves_only_on_request(context: PlatformContext, push: Push, upload
     assert (existing.status_code, live(uploader)) == (200, 2)
 
 
+def test_a_live_that_was_removed_stays_away_until_it_is_asked_for(push: Push, uploader: Uploader) -> None:
+    push(1)
+    address = "/v1/adapters/pirate/aliases/live"
+    assert uploader.client.request("DELETE", address, headers=uploader.tenant.auth).status_code == 204
+    push(2)
+    assert aliases(uploader) == {}
+    push(3, alias="live")
+    assert aliases(uploader) == {"live": [3]}
+
+
 def test_another_alias_than_live_is_set_when_the_version_is_ready(push: Push, uploader: Uploader) -> None:
     push(1)
     push(2, alias="canary")
