@@ -21,7 +21,15 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from lorikeet_engine.client import EngineClient, EngineInfo, Generation, GenerationRequest, Usage
-from lorikeet_engine.errors import AdapterDamaged, DeadlineExceeded, EngineError, EngineFailure, Overloaded
+from lorikeet_engine.errors import (
+    AdapterDamaged,
+    AdapterUnavailable,
+    DeadlineExceeded,
+    EngineError,
+    EngineFailure,
+    Overloaded,
+    RequestRefused,
+)
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
@@ -277,9 +285,12 @@ def platform_error(error: EngineError) -> PlatformError:
 
 
 def _outcome_of(error: EngineError) -> Outcome:
+    """What was turned away is no failure of what should have answered; an adapter that cannot be loaded is one."""
     if isinstance(error, DeadlineExceeded):
         return "deadline"
-    return "shed" if isinstance(error, Overloaded) else "server_error"
+    if isinstance(error, AdapterUnavailable):
+        return "server_error"
+    return "shed" if isinstance(error, Overloaded | RequestRefused) else "server_error"
 
 
 async def to_its_end(work: Awaitable[T]) -> T:

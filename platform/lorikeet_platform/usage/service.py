@@ -1,6 +1,11 @@
 """Metering: one record per admitted request, opened before the engine is asked, settled exactly once.
 
-Counts come from the engine; this module only writes them down. A refused request never gets here.
+Counts come from the engine; this module only writes them down. A request that is refused before the engine is asked
+never gets here.
+
+Outcomes: `ok`; `server_error` our fault, an adapter that cannot be loaded with it; `deadline` it waited too long;
+`client_cancelled` its caller left; `shed` turned away by the engine, or ended because the server or its adapter is
+going; `revoked` its key was.
 """
 
 from __future__ import annotations

@@ -7,12 +7,24 @@ import json
 import pytest
 
 from lorikeet_engine.client import Delta
-from lorikeet_engine.errors import DeadlineExceeded, EngineError, Overloaded, TenantLimited
+from lorikeet_engine.errors import (
+    AdapterUnavailable,
+    ContextLengthExceeded,
+    DeadlineExceeded,
+    EngineError,
+    EngineFailure,
+    EngineUnavailable,
+    InvalidRequest,
+    Overloaded,
+    TenantLimited,
+)
 from tests.platform.inference.conftest import CHAT, Gateway
 
 OWN = TenantLimited("your own limit: 128 of its requests wait already", retry_after_s=3.2, reason="tenant_queue")
 FULL = Overloaded("the engine is full: 256 requests wait", retry_after_s=0.2, reason="engine_queue")
 LOADING = Overloaded("the adapter is loading: the first token is expected in 61.0 s", retry_after_s=60.0)
+TOO_LONG = ContextLengthExceeded("the prompt has too many tokens")
+WRONG = InvalidRequest("top_k: must not be above the vocabulary")
 LATE = DeadlineExceeded("no first token within 10 s", retry_after_s=7.0)
 
 
@@ -44,6 +56,24 @@ def test_a_refusal_names_the_limit_says_when_to_come_back_and_bills_nothing(
     assert response.headers["x-should-retry"] == "true"
     [record] = gateway.usage()
     assert (record.state, record.outcome, record.prompt_tokens, record.completion_tokens) == ("settled", outcome, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (TOO_LONG, "shed"),
+        (WRONG, "shed"),
+        (AdapterUnavailable("its image is missing"), "server_error"),
+        (EngineFailure("a step failed"), "server_error"),
+        (EngineUnavailable("gone"), "server_error"),
+    ],
+)
+def test_a_callers_mistake_is_no_failure_of_the_version_and_an_adapter_that_cannot_be_loaded_is(
+    gateway: Gateway, error: EngineError, outcome: str
+) -> None:
+    gateway.engine.scripts.append([error])
+    assert gateway.post(CHAT).status_code >= 400
+    assert [record.outcome for record in gateway.usage()] == [outcome]
 
 
 def test_what_was_answered_before_a_late_error_is_billed(gateway: Gateway) -> None:

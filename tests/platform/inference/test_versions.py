@@ -148,7 +148,7 @@ def test_what_was_answered_in_part_is_not_answered_by_another_version(
     assert error["error"]["code"] == "adapter_retired"
     assert response.status_code == (200 if stream else 503)
     [record] = gateway.usage()
-    assert (record.version_id, record.outcome, record.completion_tokens) == (versions(gateway)[2].id, "server_error", 1)
+    assert (record.version_id, record.outcome, record.completion_tokens) == (versions(gateway)[2].id, "shed", 1)
 
 
 def test_a_damaged_adapter_is_quarantined_by_the_request_that_meets_it(gateway: Gateway) -> None:
