@@ -1,13 +1,17 @@
 """Which version a request's `model` means, for one tenant. Resolved once, at admission; the answer is pinned.
 
 Another tenant's adapter takes the same path as a missing one: the query is bound to the caller's tenant. An alias with
-several targets draws one by weight; a sticky one gives everybody who says who they are the same target every time, and
-a target that grows keeps those it had.
+several targets draws one by weight; a sticky one gives everybody who says who they are the same target every time.
+
+When shares change, whoever moves goes to a target whose share grew by a larger factor than that of the one they had.
+So the target that grows most loses nobody, and of two targets the growing one keeps all it had. With three or more a
+target that keeps its share, or grows less than another, gives some of its users to that one.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +54,7 @@ def resolve_model(
     candidates = session.execute(_candidates(tenant_id, base_model, reference)).all() if reference else []
     if not candidates:
         raise model_not_found(model)
-    chosen = _choose(candidates, reference.alias if reference else None, user)
+    chosen = _choose(candidates, (tenant_id, reference.alias or "" if reference else ""), user)
     return ResolvedModel(model, base_model, chosen.adapter_id, chosen.id, chosen.number, chosen.digest)
 
 
@@ -94,14 +98,13 @@ def _candidates(
     )
 
 
-def _choose(candidates: Sequence[_Candidate], alias: str | None, user: str | None) -> _Candidate:
+def _choose(candidates: Sequence[_Candidate], alias: tuple[str, str], user: str | None) -> _Candidate:
+    """`alias`: the tenant and the alias that the candidates are the targets of."""
     if len(candidates) == 1:
         return candidates[0]
-    whole = sum(candidate.weight for candidate in candidates)
     if candidates[0].sticky == "user" and user is not None:
-        place = _place_of(candidates[0].adapter_id, alias, user, whole)
-    else:
-        place = secrets.randbelow(whole)
+        return min(candidates, key=lambda candidate: _wait(alias, candidate.id, user) / candidate.weight)
+    place = secrets.randbelow(sum(candidate.weight for candidate in candidates))
     for candidate in candidates:
         if place < candidate.weight:
             return candidate
@@ -109,7 +112,12 @@ def _choose(candidates: Sequence[_Candidate], alias: str | None, user: str | Non
     raise AssertionError("a place below the sum of all weights lies in one of them")
 
 
-def _place_of(adapter_id: str, alias: str | None, user: str, whole: int) -> int:
-    """The same number for the same user of the same alias, for ever; adapter ids are unique to a tenant."""
-    told = "\x00".join((adapter_id, alias or "", user)).encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.sha256(told).digest()[:8]) % whole
+def _wait(alias: tuple[str, str], version_id: str, user: str) -> float:
+    """Exponentially distributed over users, and the same for the same user for ever.
+
+    Of several targets each is the first with the probability of its weight, when every wait is divided by the weight
+    (weighted rendezvous hashing); nothing else about the others matters to who wins between two.
+    """
+    told = "\x00".join((*alias, version_id, user)).encode("utf-8", "surrogatepass")
+    drawn = int.from_bytes(hashlib.sha256(told).digest()[:8])
+    return -math.log((drawn + 1) / 2**64)

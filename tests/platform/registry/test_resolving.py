@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
@@ -67,10 +68,12 @@ def test_an_adapter_of_another_base_model_is_not_found(context: PlatformContext,
         resolve_model(session, harbour.id, "pirate", "another-base")
 
 
-def point(context: PlatformContext, tenant: Tenant, *shares: tuple[int, int], sticky: str = "none") -> None:
+def point(
+    context: PlatformContext, tenant: Tenant, *shares: tuple[int, int], sticky: str = "none", alias: str = "live"
+) -> None:
     with context.db.unit_of_work() as work:
         adapter = find_adapter(work, tenant.id, "pirate")
-        key = AliasKey(tenant.id, adapter.id, "live")
+        key = AliasKey(tenant.id, adapter.id, alias)
         change = Change(actor="system", now=1)
         perform(work, plan_set(work, key, shares, sticky=sticky, guard=None, change=change))
 
@@ -80,10 +83,10 @@ def draws(context: PlatformContext, tenant: Tenant, n: int, user: str | None = N
         return Counter(resolve_model(session, tenant.id, "pirate", BASE, user=user).number for _ in range(n))
 
 
-def of_users(context: PlatformContext, tenant: Tenant, n: int) -> dict[str, int | None]:
+def of_users(context: PlatformContext, tenant: Tenant, n: int, model: str = "pirate") -> dict[str, int | None]:
     with context.db.read() as session:
         return {
-            user: resolve_model(session, tenant.id, "pirate", BASE, user=user).number
+            user: resolve_model(session, tenant.id, model, BASE, user=user).number
             for user in (f"user-{number}" for number in range(n))
         }
 
@@ -111,6 +114,47 @@ def test_a_growing_canary_keeps_the_users_it_had(context: PlatformContext, harbo
         canary = {user for user, number in of_users(context, harbour, 300).items() if number == 2}
         assert before < canary
         before = canary
+
+
+Shares = tuple[tuple[int, int], ...]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (((1, 50), (2, 10), (3, 40)), ((1, 70), (2, 20), (3, 10))),
+        (((1, 80), (2, 10), (3, 10)), ((1, 70), (2, 10), (3, 20))),
+        (((1, 90), (2, 10)), ((1, 80), (2, 10), (3, 10))),
+        (((1, 60), (2, 20), (3, 20)), ((1, 80), (2, 20))),
+    ],
+)
+def test_users_move_only_to_a_target_that_grew_by_a_larger_factor(
+    context: PlatformContext, harbour: Tenant, before: Shares, after: Shares
+) -> None:
+    n = 1_000
+    placed = []
+    for shares in (before, after):
+        point(context, harbour, *shares, sticky="user")
+        placed.append(of_users(context, harbour, n))
+        for number, weight in shares:
+            share = sum(1 for chosen in placed[-1].values() if chosen == number) / n
+            assert abs(share - weight / 100) < 5 * (weight / 100 * (1 - weight / 100) / n) ** 0.5
+    was, now = dict(before), dict(after)
+    growth = {number: now.get(number, 0) / was[number] if number in was else math.inf for number in was | now}
+    moves = {(placed[0][user], placed[1][user]) for user in placed[0]}
+    assert {pair for pair in moves if pair[0] != pair[1]}
+    for one, other in moves:
+        assert one is not None
+        assert other is not None
+        assert one == other or growth[other] > growth[one]
+
+
+def test_the_same_user_is_drawn_anew_by_another_alias(context: PlatformContext, harbour: Tenant) -> None:
+    drawn = []
+    for alias in ("live", "best"):
+        point(context, harbour, (1, 50), (2, 50), sticky="user", alias=alias)
+        drawn.append(of_users(context, harbour, 400, model=f"pirate@{alias}"))
+    assert 120 < sum(drawn[0][user] == drawn[1][user] for user in drawn[0]) < 280
 
 
 def test_an_alias_that_is_not_sticky_does_not_look_at_the_user(context: PlatformContext, harbour: Tenant) -> None:
