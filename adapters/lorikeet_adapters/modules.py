@@ -27,8 +27,15 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class ModuleTable:
-    """Every linear of one base model, by name inside a layer; the keys are `MODULES`."""
+    """Every linear of one base model, by name inside a layer; the keys are `MODULES`.
+
+    Attributes:
+        norms: modules inside a layer that not every family has, and that cannot have an adapter.
+        has_default_targets: whether PEFT chooses modules of this family by itself when a configuration names none.
+    """
 
     base_model: str
     n_layers: int
     linears: Mapping[str, Linear]
+    norms: tuple[str, ...] = ()
+    has_default_targets: bool = True

@@ -22,6 +22,7 @@ from lorikeet_adapters.modules import MODULES, ModuleTable
 from lorikeet_adapters.rules.leftovers import names_same_model, unmatched_patterns, untouched_targets
 from lorikeet_adapters.rules.pairs import Pair, find_pairs
 from lorikeet_adapters.rules.surroundings import check_surroundings
+from lorikeet_adapters.rules.whole_model import WholeModel
 from lorikeet_adapters.weights import open_files, read_index_bytes, read_tensors
 
 MAX_MAGNITUDE: Final = 65_504.0  # the largest float16: within it every serving dtype stays finite
@@ -87,8 +88,9 @@ def validate_adapter(
         settings.check_expressions()
         with limited_time():
             pairs = find_pairs(settings, tensors, table, max_rank)
-            check_surroundings(settings, pairs[0], table)
-            warnings = tuple(_warnings(settings, pairs, table))
+            model = WholeModel.around(pairs, table)
+            check_surroundings(settings, pairs, model)
+            warnings = tuple(_warnings(settings, pairs, model))
         if _check_weights(files, pairs):
             warnings = (_NO_OP, *warnings)
     present = {pair.module for pair in pairs}
@@ -151,14 +153,14 @@ def _check_tensor(files: Sequence[BinaryIO], tensor: TensorEntry, scale: float) 
     return scan.max_magnitude
 
 
-def _warnings(settings: LoraSettings, pairs: tuple[Pair, ...], table: ModuleTable) -> Iterator[str]:
-    missing = untouched_targets(settings, pairs, table)
+def _warnings(settings: LoraSettings, pairs: tuple[Pair, ...], model: WholeModel) -> Iterator[str]:
+    missing = untouched_targets(settings, pairs, model)
     if missing:
         yield f"target_without_tensors: the configuration targets what the file has no tensors for: {listed(missing)}."
     n_unmatched = unmatched_patterns(settings, pairs)
     if n_unmatched:
         yield f"pattern_without_module: {n_unmatched} keys of rank_pattern and alpha_pattern match no module."
     name = settings.base_model_name
-    if name and not names_same_model(name, table):
-        served = quoted(table.base_model)
+    if name and not names_same_model(name, model.table):
+        served = quoted(model.table.base_model)
         yield f"base_model_name_differs: the adapter names {quoted(name)}, the served model is {served}."

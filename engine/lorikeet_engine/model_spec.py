@@ -20,6 +20,7 @@ class Traits:
 
     Attributes:
         qkv_bias: None = as `attention_bias` says.
+        has_default_targets: PEFT knows which modules to adapt when an adapter's configuration names none.
         window: "never", "always" (all layers, when `sliding_window` is set) or "opt-in" (`use_sliding_window`).
     """
 
@@ -28,6 +29,7 @@ class Traits:
     window: str = "never"
     no_rope_interval: int = 0
     tied_embeddings: bool = False
+    has_default_targets: bool = True
 
 
 FAMILY = {
@@ -35,7 +37,7 @@ FAMILY = {
     "MistralForCausalLM": Traits(window="always"),
     "Qwen2ForCausalLM": Traits(qkv_bias=True, window="opt-in"),
     "Qwen3ForCausalLM": Traits(qk_norm=True, window="opt-in"),
-    "SmolLM3ForCausalLM": Traits(window="opt-in", no_rope_interval=4, tied_embeddings=True),
+    "SmolLM3ForCausalLM": Traits(window="opt-in", no_rope_interval=4, tied_embeddings=True, has_default_targets=False),
 }
 QWEN_FULL_ATTENTION_LAYERS = 28  # transformers' default of max_window_layers
 
@@ -85,6 +87,8 @@ class ModelSpec:
                 "mlp.up_proj": Linear(self.hidden, self.intermediate),
                 "mlp.down_proj": Linear(self.intermediate, self.hidden),
             },
+            norms=("self_attn.q_norm", "self_attn.k_norm") if self.qk_norm else (),
+            has_default_targets=FAMILY[self.architecture].has_default_targets,
         )
 
 

@@ -31,7 +31,12 @@ _LOWER_CASE_INITS: Final = ("eva", "orthogonal")
 
 @dataclass(frozen=True, slots=True)
 class LoraSettings:
-    """What the configuration says about an adapter that is served exactly."""
+    """What the configuration says about an adapter that is served exactly.
+
+    Attributes:
+        starts_random: PEFT leaves random numbers in a module that has no tensors.
+        names_targets: `targets` are the configuration's own, not PEFT's default.
+    """
 
     rank: int
     alpha: float
@@ -39,9 +44,11 @@ class LoraSettings:
     lora_bias: bool
     use_dora: bool
     initialisation: str
+    starts_random: bool
     rank_patterns: tuple[tuple[Pattern, int], ...]
     alpha_patterns: tuple[tuple[Pattern, float], ...]
     targets: Targets
+    names_targets: bool
     base_model_name: str | None
     task_type: str | None
 
@@ -86,11 +93,13 @@ def read_config(data: bytes) -> LoraSettings:
         lora_bias=_flag(fields, "lora_bias"),
         use_dora=_flag(fields, "use_dora"),
         initialisation=_initialisation(fields),
+        starts_random=not fields.get("init_lora_weights", True),
         rank_patterns=tuple((key, _rank("rank_pattern", value)) for key, value in _patterns(fields, "rank_pattern")),
         alpha_patterns=tuple(
             (key, _alpha("alpha_pattern", value)) for key, value in _patterns(fields, "alpha_pattern")
         ),
         targets=_targets(fields),
+        names_targets=fields.get("target_modules") is not None,
         base_model_name=_text(fields, "base_model_name_or_path"),
         task_type=_text(fields, "task_type"),
     )

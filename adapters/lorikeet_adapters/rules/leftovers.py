@@ -7,16 +7,21 @@ from collections.abc import Sequence
 from lorikeet_adapters.config.settings import LoraSettings
 from lorikeet_adapters.modules import ModuleTable
 from lorikeet_adapters.rules.pairs import Pair
+from lorikeet_adapters.rules.whole_model import WholeModel
 
 
-def untouched_targets(settings: LoraSettings, pairs: Sequence[Pair], table: ModuleTable) -> list[str]:
-    """Modules and names that the configuration targets and the adapter has no tensors for."""
-    first = pairs[0]
-    prefix = first.path.removesuffix(f"layers.{first.layer}.{first.module}")
+def missing_tensors(settings: LoraSettings, pairs: Sequence[Pair], model: WholeModel) -> list[str]:
+    """Modules to which PEFT adds an adapter and that the file has no tensors for."""
     present = {pair.path for pair in pairs}
-    paths = [f"{prefix}layers.{layer}.{module}" for layer in range(table.n_layers) for module in table.linears]
-    missing = [path for path in paths if path not in present and settings.targets.include(path)]
-    return missing + settings.targets.names_without_module(paths)
+    # "all-linear" is every linear but the output layer.
+    outer = [] if settings.targets.all_linear else [model.head, model.embedding]
+    return [path for path in (*model.linears(), *outer) if path not in present and settings.targets.include(path)]
+
+
+def untouched_targets(settings: LoraSettings, pairs: Sequence[Pair], model: WholeModel) -> list[str]:
+    """Modules and names that the configuration targets and the adapter has no tensors for."""
+    paths = [*model.linears(), model.head, model.embedding]
+    return missing_tensors(settings, pairs, model) + settings.targets.names_without_module(paths)
 
 
 def unmatched_patterns(settings: LoraSettings, pairs: Sequence[Pair]) -> int:

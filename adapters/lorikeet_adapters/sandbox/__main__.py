@@ -23,7 +23,13 @@ def validate(task: Task) -> dict[str, Any]:
         config=task.files[CONFIG_FILE],
         weights=weights,
         index=task.files.get(INDEX_FILE),
-        table=ModuleTable(table["base_model"], table["n_layers"], linears),
+        table=ModuleTable(
+            base_model=table["base_model"],
+            n_layers=table["n_layers"],
+            linears=linears,
+            norms=tuple(table["norms"]),
+            has_default_targets=table["has_default_targets"],
+        ),
         max_rank=task.arguments["max_rank"],
     )
     return {

@@ -30,10 +30,11 @@ def validate_in_jail(
     """
     weights = weight_files(files)
     linears = {name: (linear.in_features, linear.out_features) for name, linear in table.linears.items()}
+    fields = {name: getattr(table, name) for name in ("base_model", "n_layers", "norms", "has_default_targets")}
     inmate = Inmate(
         program=VALIDATOR,
         arguments={
-            "table": {"base_model": table.base_model, "n_layers": table.n_layers, "linears": linears},
+            "table": {**fields, "linears": linears},
             "max_rank": max_rank,
         },
         files=files,

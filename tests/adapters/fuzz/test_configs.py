@@ -26,6 +26,7 @@ from lorikeet_adapters.header import TensorEntry
 from lorikeet_adapters.modules import MODULES
 from lorikeet_adapters.rules.pairs import find_pairs
 from lorikeet_adapters.rules.surroundings import check_surroundings
+from lorikeet_adapters.rules.whole_model import WholeModel
 from tests.adapters.fuzz.mutator import JUNK, Mutator
 from tests.support.lora_files import CONFIG, N_LAYERS, TABLE
 
@@ -159,7 +160,7 @@ def is_refused(settings: LoraSettings, paths: set[str]) -> bool:
         ]
     try:
         pairs = find_pairs(settings, content, TABLE, 1 << 20)
-        check_surroundings(settings, pairs[0], TABLE)
+        check_surroundings(settings, pairs, WholeModel.around(pairs, TABLE))
     except AdapterRejected:
         return True
     return False
