@@ -53,7 +53,7 @@ class Measurer:
         """Raises UnsupportedModel."""
         copies = _copies_that_fit(model_dir, memory_bytes)
         self._own = OwnModel(model_dir, base_model_name, is_streamed=copies < 1)
-        self._oracle = PeftOracle(model_dir) if copies == 2 else None
+        self._oracle = PeftOracle(model_dir, self._own.table) if copies == 2 else None
         self._n_tokens = N_TOKENS if copies else 1  # each costs a walk through the file
         self.table = self._own.table
         self._max_rank = max_rank
