@@ -1,13 +1,15 @@
-"""A version's files come back as they were uploaded, or the answer breaks off and the version is taken out."""
+"""A version's files come back as they were uploaded, or the answer breaks off; the version serves from its image."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from sqlalchemy import update
 
+from lorikeet_adapters.store.blob import BlobMissing
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import AdapterVersion
 from lorikeet_platform.registry.files import READ_BYTES, file_key
@@ -65,7 +67,7 @@ def test_files_are_kept_as_long_as_the_version_can_come_back(
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "grown"])
-def test_n_41_a_damaged_file_never_arrives_whole_and_its_version_is_quarantined(
+def test_n_41_a_damaged_file_never_arrives_whole_and_its_version_stays_in_service(
     port: Port, context: PlatformContext, harbour: Tenant, damage: str
 ) -> None:
     blob, content = blob_of(context, harbour, WEIGHTS), CONTENT[WEIGHTS]
@@ -74,7 +76,7 @@ def test_n_41_a_damaged_file_never_arrives_whole_and_its_version_is_quarantined(
     response = port.call("GET", f"{FILES}/{WEIGHTS}")
     assert int(response.headers["content-length"]) == len(content)
     assert len(response.content) < len(content)
-    assert port.state(1) == "quarantined"
+    assert port.state(1) == "ready"
     assert port.call("GET", f"{FILES}/{CONFIG}").status_code == 200
 
 
@@ -87,7 +89,19 @@ def test_n_41_a_file_that_is_missing_or_has_become_a_link_is_an_integrity_error(
     response = port.call("GET", f"{FILES}/{CONFIG}")
     assert refusal(response) == (503, "integrity_error", None)
     assert response.headers["x-should-retry"] == "false"
-    assert port.state(1) == "quarantined"
+    assert port.state(1) == "ready"
+
+
+def test_a_download_that_loses_the_race_with_a_purge_is_not_found(
+    port: Port, context: PlatformContext, harbour: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def purged_meanwhile(key: str) -> BinaryIO:
+        with context.db.unit_of_work() as work:
+            work.execute(update(AdapterVersion).values(state="purged"))
+        raise BlobMissing(key)
+
+    monkeypatch.setattr(context.store, "open", purged_meanwhile)
+    assert refusal(port.call("GET", f"{FILES}/{CONFIG}")) == (404, "not_found", None)
 
 
 def test_the_files_of_a_version_being_validated_are_listed_but_not_given_out(port: Port, uploader: Uploader) -> None:
