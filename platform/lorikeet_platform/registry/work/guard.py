@@ -94,7 +94,7 @@ def figures_of(work: Session, tenant_id: str, version_id: str, since: int) -> Fi
         UsageRecord.tenant_id == tenant_id,
         UsageRecord.version_id == version_id,
         UsageRecord.admitted_at >= since,
-        UsageRecord.state == "settled",
+        UsageRecord.outcome.in_(("ok", *FAILED)),
     )
     by_outcome = select(UsageRecord.outcome, func.count().label("n")).where(*mine).group_by(UsageRecord.outcome)
     counts = {row.outcome: row.n for row in work.execute(by_outcome)}

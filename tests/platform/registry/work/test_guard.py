@@ -340,7 +340,7 @@ def test_the_95th_percentile_is_the_smallest_time_that_95_of_100_keep(
 ) -> None:
     for milliseconds in range(1, 101):
         serve(versions[0], ok=1, ttft_ms=milliseconds)
-    serve(versions[0], failed=3)
+    serve(versions[0], failed=3, client_cancelled=7)
     with context.db.read() as work:
         figures = figures_of(work, versions[0].tenant_id, versions[0].id, clock.now)
         assert figures == Figures(requests=103, failed=3, ttft_p95_us=95 * MS)
