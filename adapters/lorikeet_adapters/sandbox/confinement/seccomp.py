@@ -3,8 +3,10 @@
 Two policies. `LOCKED_IN` lists what is allowed, for a process that has everything it needs: it computes on memory and
 on descriptors it holds. Whatever is not in the list fails as not permitted, so a library that tries something harmless
 and does without it goes on. `CUT_OFF` lists what is forbidden, for a process that must still load libraries and start
-threads: no network, no other programs or processes, no changes to files. A list of what is forbidden is weaker; it
-keeps out what the list's author thought of.
+threads: no network, no other programs, no way to signal, slow down or limit another process, no memory or messages
+shared with one, no changes to files. A list of what is forbidden is weaker; it keeps out what the list's author thought
+of. And it lets files be read: a process of the same user, and above all of root, can read what /proc says of the one
+that started it. Nothing read can leave but with the answer, which the parent checks.
 
 Needs no privileges. A filter cannot be taken off again, and covers all threads and whatever comes of them.
 """
@@ -35,9 +37,13 @@ _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 _SET_MODE_FILTER, _ALL_THREADS = 1, 1
 _MAX_INSTRUCTIONS: Final = 4096
 
+OWN_PROCESS: Final = -1  # in a rule, the number that this process has when it puts itself behind the filter
 _AT_EMPTY_PATH: Final = 0x1000
 _PROT_EXEC: Final = 0x4
 _CLONE_THREAD: Final = 0x1_0000
+# Signals for whoever owns a descriptor, who need not be this process, and bytes for whoever reads a terminal.
+_OWNING: Final = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX
+_OWNING_DEVICES: Final = (0x8901, 0x8902, 0x5412)  # FIOSETOWN, SIOCSPGRP, TIOCSTI
 
 
 class NoFilter(Exception):
@@ -46,7 +52,10 @@ class NoFilter(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What becomes of one call, or of the call when the low 32 bits of an argument, masked, are `equals`."""
+    """What becomes of one call, or of the call when the low 32 bits of an argument, masked, are `equals`.
+
+    Of a process number, a descriptor's command and flags, the kernel reads no more than those.
+    """
 
     call: str
     action: int
@@ -86,9 +95,21 @@ CUT_OFF: Final = Policy(
     (
         *_each(NOT_PERMITTED, "socket socketpair io_uring_setup"),
         *_each(NOT_PERMITTED, "execve execveat fork vfork ptrace process_vm_readv process_vm_writev"),
+        *_each(NOT_PERMITTED, "process_madvise process_mrelease kcmp migrate_pages move_pages"),
         Rule("clone", NOT_PERMITTED, argument=0, mask=_CLONE_THREAD),
         Rule("clone3", NO_SUCH_CALL),  # its flags lie in memory, where no filter looks; libraries then use clone
-        *_each(NOT_PERMITTED, "kill tkill rt_sigqueueinfo pidfd_open pidfd_getfd pidfd_send_signal"),
+        Rule("tgkill", ALLOW, argument=0, equals=OWN_PROCESS),  # with which a process aborts, and threads are ended
+        *_each(NOT_PERMITTED, "tgkill kill tkill rt_sigqueueinfo rt_tgsigqueueinfo"),
+        *_each(NOT_PERMITTED, "pidfd_open pidfd_getfd pidfd_send_signal"),
+        *(Rule("fcntl", NOT_PERMITTED, argument=1, equals=command) for command in _OWNING),
+        *(Rule("ioctl", NOT_PERMITTED, argument=1, equals=command) for command in _OWNING_DEVICES),
+        # 0 is this process
+        Rule("prlimit64", ALLOW, argument=0, equals=0),
+        Rule("sched_setaffinity", ALLOW, argument=0, equals=0),
+        *_each(NOT_PERMITTED, "prlimit64 sched_setaffinity sched_setscheduler sched_setparam sched_setattr"),
+        *_each(NOT_PERMITTED, "setpriority ioprio_set"),
+        *_each(NOT_PERMITTED, "shmget shmat shmctl msgget msgsnd msgrcv msgctl mq_open mq_unlink"),
+        *_each(NOT_PERMITTED, "semget semop semtimedop semctl"),
         Rule("open", ALLOW, argument=1, mask=os.O_ACCMODE | os.O_CREAT | os.O_TRUNC),
         Rule("open", NOT_PERMITTED),
         Rule("openat", ALLOW, argument=2, mask=os.O_ACCMODE | os.O_CREAT | os.O_TRUNC),
@@ -96,8 +117,11 @@ CUT_OFF: Final = Policy(
         Rule("openat2", NO_SUCH_CALL),
         *_each(NOT_PERMITTED, "creat truncate rename renameat renameat2 unlink unlinkat rmdir mkdir mkdirat"),
         *_each(NOT_PERMITTED, "link linkat symlink symlinkat mknod mknodat chmod fchmod fchmodat fchmodat2"),
-        *_each(NOT_PERMITTED, "chown fchown lchown fchownat setxattr lsetxattr fsetxattr utimensat"),
-        *_each(NOT_PERMITTED, "memfd_create open_by_handle_at mount unshare setns bpf perf_event_open userfaultfd"),
+        *_each(NOT_PERMITTED, "chown fchown lchown fchownat utimensat utime utimes futimesat"),
+        *_each(NOT_PERMITTED, "setxattr lsetxattr fsetxattr setxattrat"),
+        *_each(NOT_PERMITTED, "removexattr lremovexattr fremovexattr removexattrat"),
+        *_each(NOT_PERMITTED, "memfd_create open_by_handle_at mount umount2 pivot_root chroot unshare setns"),
+        *_each(NOT_PERMITTED, "bpf perf_event_open userfaultfd"),
         *_each(NOT_PERMITTED, "keyctl add_key request_key"),
     ),
     ALLOW,
@@ -105,7 +129,7 @@ CUT_OFF: Final = Policy(
 
 
 def program(policy: Policy, machine: Machine) -> bytes:
-    """The policy as the kernel's instructions, 8 bytes each."""
+    """The policy for this process as the kernel's instructions, 8 bytes each."""
     code = [
         _instruction(_LOAD_WORD, _ARCHITECTURE_AT),
         _instruction(_JUMP_IF_EQUAL, machine.audit_arch, 1, 0),
@@ -128,7 +152,7 @@ def _decision(rule: Rule, number: int) -> Sequence[bytes]:
         _instruction(_JUMP_IF_EQUAL, number, 0, 5),
         _instruction(_LOAD_WORD, _ARGUMENTS_AT + 8 * rule.argument),  # both machines store the low half first
         _instruction(_AND, rule.mask),
-        _instruction(_JUMP_IF_EQUAL, rule.equals, 0, 1),
+        _instruction(_JUMP_IF_EQUAL, os.getpid() if rule.equals == OWN_PROCESS else rule.equals, 0, 1),
         _instruction(_RETURN, rule.action),
         _instruction(_LOAD_WORD, _NUMBER_AT),
     ]
