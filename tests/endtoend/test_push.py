@@ -97,6 +97,10 @@ def spoil_dora(folder: Path) -> None:
     change_config(folder, use_dora=True)
 
 
+def spoil_saved_modules(folder: Path) -> None:
+    change_config(folder, modules_to_save=["lm_head"])
+
+
 def spoil_rank(folder: Path) -> None:
     change_config(folder, r=7)
 
@@ -108,7 +112,12 @@ def spoil_cut(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "code"),
-    [(spoil_dora, "feature_unsupported"), (spoil_rank, "rank_mismatch"), (spoil_cut, "header_length_invalid")],
+    [
+        (spoil_saved_modules, "feature_unsupported"),
+        (spoil_dora, "vector_mismatch"),
+        (spoil_rank, "rank_mismatch"),
+        (spoil_cut, "header_length_invalid"),
+    ],
 )
 def test_an_adapter_that_cannot_be_served_exactly_ends_with_status_6_and_its_code(
     lorikeet: RunningLorikeet, peft_dir: Path, tmp_path: Path, spoil: Callable[[Path], None], code: str
