@@ -49,6 +49,7 @@ def upgrade() -> None:
         columns=[
             sa.Column("certificate", sa.JSON(none_as_null=True), nullable=True),
             sa.Column("retired_at", sa.BigInteger(), nullable=True),
+            sa.Column("retired_by", sa.String(length=64), nullable=True),
             sa.Column("retire_reason", sa.String(length=500), nullable=True),
             sa.Column("purge_after", sa.BigInteger(), nullable=True),
             sa.Column("alias_when_ready", sa.String(length=64), nullable=True),
@@ -65,6 +66,7 @@ def upgrade() -> None:
     )
     op.add_column("usage_records", sa.Column("first_token_at", sa.BigInteger(), nullable=True))
     op.create_index("ix_usage_records_version", "usage_records", ["tenant_id", "version_id", "admitted_at"])
+    _create_blob_deletions()
     _create_alias_history()
     _spread_aliases()
 
@@ -72,6 +74,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     _gather_aliases()
     op.drop_table("alias_history")
+    op.drop_index("ix_blob_deletions_over_at", "blob_deletions")
+    op.drop_table("blob_deletions")
     op.drop_index("ix_usage_records_version", "usage_records")
     op.drop_column("usage_records", "first_token_at")
     op.execute("DELETE FROM jobs WHERE kind <> 'validate'")
@@ -94,7 +98,7 @@ def downgrade() -> None:
         dropped=["state"],
         added={"state": OLD_STATES},
         columns=[sa.Column("live_when_ready", sa.Boolean(), nullable=False, server_default=sa.false())],
-        dropped_columns=["certificate", "retired_at", "retire_reason", "purge_after"],
+        dropped_columns=["certificate", "retired_at", "retired_by", "retire_reason", "purge_after"],
     )
     op.execute(
         sa.text(
@@ -177,6 +181,19 @@ def _gather_aliases() -> None:
             ["tenant_id", "adapter_id", "version_id"],
             ["tenant_id", "adapter_id", "id"],
         )
+
+
+def _create_blob_deletions() -> None:
+    op.create_table(
+        "blob_deletions",
+        sa.Column("tenant_id", sa.String(length=32), nullable=False),
+        sa.Column("key", sa.String(length=200), nullable=False),
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("over_at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["tenant_id"], ["tenants.id"], name=op.f("fk_blob_deletions_tenant_id")),
+        sa.PrimaryKeyConstraint("tenant_id", "key", "id", name=op.f("pk_blob_deletions")),
+    )
+    op.create_index("ix_blob_deletions_over_at", "blob_deletions", ["over_at"])
 
 
 def _create_alias_history() -> None:

@@ -51,8 +51,8 @@ class JobHandler(Protocol):
             Postponed: not yet.
         """
 
-    def give_up(self, work: Session, job: LeasedJob) -> None:
-        """The last attempt failed, and the fault is ours: say so in the job's subject."""
+    def give_up(self, work: Session, job: LeasedJob, error: str) -> None:
+        """The last attempt failed with an error of that class, and the fault is ours: say so in the job's subject."""
 
     def clean_up(self, job: LeasedJob) -> None:
         """After the job's end is committed; may be lost in a crash."""
@@ -108,7 +108,7 @@ class JobRunner:
                     queue.retry_later(work, job, error=error, now=self._clock())
                     return False
                 queue.fail(work, job, error=error, now=self._clock())
-                handler.give_up(work, job)
+                handler.give_up(work, job, error)
         except LeaseLost:
             log.warning("job %s was taken over by another worker", job.id)
             return False

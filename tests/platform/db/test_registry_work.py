@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,11 +14,13 @@ from sqlalchemy import select
 
 from lorikeet_adapters.source import image_key
 from lorikeet_platform.app import create_tenant_app
+from lorikeet_platform.clock import now_us
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import AdapterVersion, Job, UsageRecord
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.jobs import queue
+from lorikeet_platform.jobs.runner import Postponed
 from lorikeet_platform.registry.work.guard import Figures, figures_of
 from lorikeet_platform.registry.work.purging import PurgeChore
 from lorikeet_platform.registry.work.reconciliation import Reconciler
@@ -98,8 +101,13 @@ def test_an_image_is_not_deleted_under_a_version_that_comes_to_need_it(
 
         def store(version_id: str = coming.id, together: threading.Barrier = together) -> None:
             together.wait(10)
-            with both.db.unit_of_work() as work:
-                announce_digest(work, tenant.id, version_id, digest)
+            while True:
+                try:
+                    with both.db.unit_of_work() as work:
+                        announce_digest(work, tenant.id, version_id, digest, now=now_us())
+                    break
+                except Postponed:
+                    time.sleep(0.01)
             both.store.put_file(image_key(tenant.id, digest), content)
 
         def delete(together: threading.Barrier = together) -> None:

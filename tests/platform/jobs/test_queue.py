@@ -31,7 +31,7 @@ class ScriptedHandler:
         self.step()
         return self.write or (lambda _work: self.calls.append("write"))
 
-    def give_up(self, _work: Session, _job: LeasedJob) -> None:
+    def give_up(self, _work: Session, _job: LeasedJob, _error: str) -> None:
         self.calls.append("give up")
 
     def clean_up(self, _job: LeasedJob) -> None:

@@ -10,6 +10,7 @@ from lorikeet_platform.db.tables.adapter import (
     VersionFile,
 )
 from lorikeet_platform.db.tables.api_key import ApiKey
+from lorikeet_platform.db.tables.deletion import BlobDeletion
 from lorikeet_platform.db.tables.job import Job
 from lorikeet_platform.db.tables.metadata import Table
 from lorikeet_platform.db.tables.tenant import Tenant
@@ -23,6 +24,7 @@ __all__ = [
     "AliasChange",
     "AliasTarget",
     "ApiKey",
+    "BlobDeletion",
     "Job",
     "OwnerToken",
     "Session",

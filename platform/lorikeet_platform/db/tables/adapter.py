@@ -88,6 +88,9 @@ class AdapterVersion(Table):
     created_at: Mapped[Micros]
     ready_at: Mapped[Micros | None]
     retired_at: Mapped[Micros | None] = mapped_column(doc="since when it is retired or quarantined")
+    retired_by: Mapped[str | None] = mapped_column(
+        String(64), doc="who retired or quarantined it: id of a key, 'administrator' or 'system'"
+    )
     retire_reason: Mapped[str | None] = mapped_column(String(500))
     purge_after: Mapped[Micros | None] = mapped_column(doc="when the sweeper may purge it; none = not by itself")
 

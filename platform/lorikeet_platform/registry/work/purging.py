@@ -7,21 +7,26 @@ version, so that an engine that still answers with the adapter can load it again
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import structlog
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
-from lorikeet_adapters.store.blob import BlobStore
+from lorikeet_adapters.store.blob import BlobStore, BlobUnavailable
 from lorikeet_platform.clock import SECOND, Clock, now_us
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import AdapterVersion, Job, Upload
+from lorikeet_platform.db.tables import AdapterVersion, Job, Upload, VersionFile
 from lorikeet_platform.jobs.queue import LeasedJob, enqueue
 from lorikeet_platform.jobs.runner import Postponed, Write
 from lorikeet_platform.registry.states import transition
 from lorikeet_platform.registry.uploads.service import purge_bytes
-from lorikeet_platform.registry.work.references import delete_file_if_unused, delete_image_if_unused
+from lorikeet_platform.registry.work.references import (
+    delete_file_if_unused,
+    delete_image_if_unused,
+    forget_old_marks,
+)
 from lorikeet_platform.registry.work.retirement import DRAIN_US
 from lorikeet_platform.registry.work.validating.assembling import version_files
 
@@ -42,6 +47,8 @@ class VersionPurger:
 
     def perform(self, job: LeasedJob) -> Write:
         with self._db.unit_of_work() as work:
+            files = version_files(work, job.tenant_id, job.version_id)
+            uploads = _locked_uploads(work, job.tenant_id, files)
             version = work.get_one(AdapterVersion, (job.tenant_id, job.version_id), with_for_update={"key_share": True})
             if version.state != "purged" and not self._is_due(version):
                 return _nothing_to_write
@@ -49,20 +56,26 @@ class VersionPurger:
                 raise Postponed("StillRetiring", LOOK_AGAIN_US)
             if version.state != "purged":
                 transition(work, version, "purged")
-            files = version_files(work, job.tenant_id, job.version_id)
-        for sha256 in sorted({file.sha256 for file in files}):
-            delete_file_if_unused(self._db, self._store, job.tenant_id, sha256)
-        if version.digest is not None:
-            delete_image_if_unused(self._db, self._store, job.tenant_id, version.digest)
-        purge_bytes(self._store, [(job.tenant_id, file.upload_id) for file in files])
-        uploads = [file.upload_id for file in files]
-        return lambda work: _consume(work, job.tenant_id, uploads)
+            _consume(uploads)
+        try:
+            self._delete_bytes(job.tenant_id, version.digest, files)
+        except (BlobUnavailable, OSError) as error:
+            log.warning("a purged version's bytes are not deleted yet", version=job.version_id, error=str(error))
+            raise Postponed("WaitsForStore") from error
+        return _nothing_to_write
 
-    def give_up(self, work: Session, job: LeasedJob) -> None:
+    def give_up(self, work: Session, job: LeasedJob, error: str) -> None:
         """What is left behind is found when store and rows are compared."""
 
     def clean_up(self, job: LeasedJob) -> None:
         pass
+
+    def _delete_bytes(self, tenant_id: str, digest: str | None, files: Sequence[VersionFile]) -> None:
+        for sha256 in sorted({file.sha256 for file in files}):
+            delete_file_if_unused(self._db, self._store, tenant_id, sha256, clock=self._clock)
+        if digest is not None:
+            delete_image_if_unused(self._db, self._store, tenant_id, digest, clock=self._clock)
+        purge_bytes(self._store, [(tenant_id, file.upload_id) for file in files])
 
     def _is_due(self, version: AdapterVersion) -> bool:
         is_over = version.purge_after is not None and version.purge_after <= self._clock()
@@ -80,13 +93,15 @@ class VersionPurger:
 
 
 class PurgeChore:
-    """Asks for the purge of versions whose `purge_after` has passed."""
+    """Asks for the purge of versions whose `purge_after` has passed, and forgets deletions that nobody ended."""
 
     def __init__(self, *, db: Database, clock: Clock = now_us) -> None:
         self._db, self._clock = db, clock
 
     def enqueue_due(self) -> None:
         now = self._clock()
+        with self._db.unit_of_work() as work:
+            forget_old_marks(work, now)
         asked = exists().where(
             Job.tenant_id == AdapterVersion.tenant_id,
             Job.version_id == AdapterVersion.id,
@@ -109,12 +124,16 @@ class PurgeChore:
 
 
 def _nothing_to_write(_work: Session) -> None:
-    """The version was restored, or its time is not over."""
+    """The version was restored, or its time is not over; or all of it is written."""
 
 
-def _consume(work: Session, tenant_id: str, uploads: list[str]) -> None:
-    """Slices that were kept for another validation are gone."""
-    for upload_id in uploads:
-        upload = work.get_one(Upload, (tenant_id, upload_id), with_for_update={"key_share": True})
+def _locked_uploads(work: Session, tenant_id: str, files: Sequence[VersionFile]) -> list[Upload]:
+    """In the order of every lock: uploads by file name, then the version."""
+    return [work.get_one(Upload, (tenant_id, file.upload_id), with_for_update={"key_share": True}) for file in files]
+
+
+def _consume(uploads: Iterable[Upload]) -> None:
+    """Slices that were kept for another validation will not be read again; whoever lists leftovers may delete them."""
+    for upload in uploads:
         if upload.state == "sealed":
             upload.state = "consumed"

@@ -4,6 +4,7 @@ bytes that no version needs     deleted when two runs in a row found them and th
                                 being validated is younger, and a lost upload of yesterday is nobody's hurry
 a version without its image     quarantined if it serves; logged in any case
 a version without a file        logged: it serves all the same, but its files cannot be given back
+anything else in the store      left alone: keys of another form, and those of a tenant that this database has not
 
 What a run found lies in the store itself, so that the next run may be another worker's; its key tells when it was.
 """
@@ -11,6 +12,7 @@ What a run found lies in the store itself, so that the next run may be another w
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,13 +21,14 @@ from typing import Final
 
 import structlog
 from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from lorikeet_adapters.source import image_key
-from lorikeet_adapters.store.blob import BlobDamaged, BlobEntry, BlobMissing, BlobStore
+from lorikeet_adapters.store.blob import BlobDamaged, BlobEntry, BlobError, BlobMissing, BlobStore
 from lorikeet_platform.clock import HOUR, Clock, now_us
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import AdapterVersion, VersionFile
+from lorikeet_platform.db.tables import AdapterVersion, Tenant, VersionFile
 from lorikeet_platform.jobs.celery_app import Waker
 from lorikeet_platform.registry.files import KEPT_STATES, file_key
 from lorikeet_platform.registry.lifecycle import quarantine_damaged
@@ -38,6 +41,8 @@ IMAGES_PREFIX: Final = "images/"
 FILES_PREFIX: Final = "files/"
 EVERY_US: Final = 24 * HOUR
 OLD_US: Final = 48 * HOUR
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_RUN: Final = re.compile(rf"{RUNS_PREFIX}[0-9]{{20}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +59,13 @@ class Content:
 
     @classmethod
     def of_key(cls, key: str) -> Content | None:
-        """None for a key that is neither an image's nor a file's."""
+        """None for a key that is neither an image's nor a file's: whatever lies there, it is not ours."""
         match key.split("/"):
-            case ["images", tenant_id, digest]:
+            case ["images", tenant_id, digest] if _DIGEST.fullmatch(digest):
                 return cls(tenant_id, digest, is_image=True)
-            case ["files", tenant_id, "sha256", _, digest]:
-                return cls(tenant_id, digest, is_image=False)
+            case ["files", tenant_id, "sha256", _, digest] if _DIGEST.fullmatch(digest):
+                content = cls(tenant_id, digest, is_image=False)
+                return content if content.key == key else None
         return None
 
 
@@ -98,7 +104,8 @@ class Reconciler:
     def reconcile_when_due(self) -> None:
         if self._clock() < self._due_at:
             return
-        earlier = sorted(entry.key for entry in self._store.entries(RUNS_PREFIX))
+        found = [entry.key for entry in self._store.entries(RUNS_PREFIX)]
+        earlier = sorted(key for key in found if _RUN.fullmatch(key))
         last_run = _time_of(earlier[-1]) if earlier else 0
         if last_run + EVERY_US > self._clock():
             self._due_at = last_run + EVERY_US
@@ -112,36 +119,52 @@ class Reconciler:
         with self._db.read() as work:  # after the listing: what was stored meanwhile is not looked at
             needed, required = _contents(work)
         findings = compare((entry.key for entry in stored), needed, required)
+        # What tenants are served with comes first, and no fault in one thing keeps another from being looked at.
+        for content in findings.missing:
+            self._report(content)
         gone = self._delete(stored, findings.orphans & self._orphans_of(earlier), now)
         self._remember(findings.orphans - gone, now)
         for key in earlier:
             self._store.delete(key)
         if findings.orphans:
             log.info("bytes that no version needs", found=len(findings.orphans), deleted=len(gone))
-        for content in findings.missing:
-            self._report(content)
 
     def _delete(self, stored: Iterable[BlobEntry], candidates: frozenset[str], now: int) -> frozenset[str]:
+        with self._db.read() as work:
+            tenants = frozenset(work.scalars(select(Tenant.id)))
         gone: set[str] = set()
         for entry in stored:
             content = Content.of_key(entry.key)
-            if entry.key not in candidates or entry.modified_us + OLD_US > now or content is None:
+            is_old = entry.key in candidates and entry.modified_us + OLD_US <= now
+            if not is_old or content is None or content.tenant_id not in tenants:
                 continue
-            delete = delete_image_if_unused if content.is_image else delete_file_if_unused
-            if delete(self._db, self._store, content.tenant_id, content.digest):
-                gone.add(entry.key)
+            try:
+                if self._delete_if_unused(content):
+                    gone.add(entry.key)
+            except (BlobError, OSError, SQLAlchemyError) as error:
+                log.warning("bytes that no version needs are not deleted", key=entry.key, error=type(error).__name__)
         return frozenset(gone)
+
+    def _delete_if_unused(self, content: Content) -> bool:
+        delete = delete_image_if_unused if content.is_image else delete_file_if_unused
+        return delete(self._db, self._store, content.tenant_id, content.digest, clock=self._clock)
 
     def _report(self, content: Content) -> None:
         """A listing may be older than the rows, so the store is asked once more."""
-        if self._store.size(content.key) is not None:
+        try:
+            if self._store.size(content.key) is not None:
+                return
+            log.error("a version's bytes are missing from the store", key=content.key)
+            job_ids = self._quarantine(content) if content.is_image else ()
+        except (BlobError, OSError, SQLAlchemyError) as error:
+            log.warning("a version's bytes cannot be looked for", key=content.key, error=type(error).__name__)
             return
-        log.error("a version's bytes are missing from the store", key=content.key)
-        if content.is_image:
-            with self._db.unit_of_work() as work:
-                job_ids = quarantine_damaged(work, content.tenant_id, content.digest, now=self._clock())
-            for job_id in job_ids:
-                self._wake(job_id)
+        for job_id in job_ids:
+            self._wake(job_id)
+
+    def _quarantine(self, content: Content) -> tuple[str, ...]:
+        with self._db.unit_of_work() as work:
+            return quarantine_damaged(work, content.tenant_id, content.digest, now=self._clock())
 
     def _orphans_of(self, runs: list[str]) -> frozenset[str]:
         """What the last run found; nothing when its notes were deleted by another worker or are unreadable."""

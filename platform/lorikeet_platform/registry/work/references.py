@@ -1,26 +1,51 @@
-"""Which stored bytes a tenant's versions still need. A version that is purged needs none.
+"""Which stored bytes a tenant's versions still need, and how those are deleted that none needs.
 
-A blob is deleted, and a version says what it will store, under a lock on the tenant's row: so a version that comes out
-as content that another one leaves behind either keeps it from being deleted, or stores it anew.
+The store is never asked inside a transaction, which on SQLite would hold everybody's writing up. A deletion is a mark
+in one transaction, the store's own work, and the mark's end in another. A version says in a transaction what it will
+store, and waits while a mark stands for any of it. Both lock the tenant's row: so either the version keeps the bytes
+from being marked, or it stores them anew after they are gone.
+
+A mark ends by itself after the longest time that a store may still act on what it was told, so that a deletion whose
+worker died, or whose answer was lost, holds nobody up for longer. Bytes it may have left are found when store and rows
+are compared.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import select, update
+from typing import Final
+
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from lorikeet_adapters.source import image_key
 from lorikeet_adapters.store.blob import BlobStore
+from lorikeet_platform.clock import MINUTE, SECOND, Clock, now_us
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import AdapterVersion, Tenant, VersionFile
+from lorikeet_platform.db.tables import AdapterVersion, BlobDeletion, Tenant, VersionFile
+from lorikeet_platform.ids import new_id
+from lorikeet_platform.jobs.runner import Postponed
 from lorikeet_platform.registry.files import file_key
 
+# A store's client gives up after three minutes, with all its retries.
+LONGEST_DELETION_US: Final = 10 * MINUTE
+LOOK_AGAIN_US: Final = 2 * SECOND
 _NO_SYNC = {"synchronize_session": False}
 
 
-def announce_digest(work: Session, tenant_id: str, version_id: str, digest: str) -> None:
-    """A version that is being validated refers to this image from now on, before it is stored."""
+def announce_digest(work: Session, tenant_id: str, version_id: str, digest: str, *, now: int) -> None:
+    """A version that is being validated relies on this image and on its files from now on; then they are stored.
+
+    Raises:
+        Postponed: some of it is being deleted.
+    """
     lock_tenant(work, tenant_id)
+    files = select(VersionFile.sha256).where(VersionFile.tenant_id == tenant_id, VersionFile.version_id == version_id)
+    keys = [image_key(tenant_id, digest), *(file_key(tenant_id, sha256) for sha256 in work.scalars(files))]
+    going = select(BlobDeletion.id).where(
+        BlobDeletion.tenant_id == tenant_id, BlobDeletion.key.in_(keys), BlobDeletion.over_at > now
+    )
+    if work.scalars(going.limit(1)).first() is not None:
+        raise Postponed("WaitsForDeletion", LOOK_AGAIN_US)
     mine = update(AdapterVersion).where(
         AdapterVersion.tenant_id == tenant_id, AdapterVersion.id == version_id, AdapterVersion.state == "validating"
     )
@@ -28,6 +53,7 @@ def announce_digest(work: Session, tenant_id: str, version_id: str, digest: str)
 
 
 def lock_tenant(work: Session, tenant_id: str) -> None:
+    """Other rows may go on referring to it."""
     work.get_one(Tenant, tenant_id, with_for_update={"key_share": True})
 
 
@@ -50,21 +76,47 @@ def file_in_use(work: Session, tenant_id: str, sha256: str) -> bool:
     return work.scalars(version.limit(1)).first() is not None
 
 
-def delete_image_if_unused(db: Database, store: BlobStore, tenant_id: str, digest: str) -> bool:
-    """True when the image is gone."""
+def delete_image_if_unused(
+    db: Database, store: BlobStore, tenant_id: str, digest: str, *, clock: Clock = now_us
+) -> bool:
+    """True when the image is gone. Raises what the store raises; nobody relies on the image for a while then."""
     with db.unit_of_work() as work:
         lock_tenant(work, tenant_id)
         if image_in_use(work, tenant_id, digest):
             return False
-        store.delete(image_key(tenant_id, digest))
+        mark = _mark(work, tenant_id, image_key(tenant_id, digest), clock())
+    _delete_marked(db, store, mark)
     return True
 
 
-def delete_file_if_unused(db: Database, store: BlobStore, tenant_id: str, sha256: str) -> bool:
-    """True when the file is gone."""
+def delete_file_if_unused(
+    db: Database, store: BlobStore, tenant_id: str, sha256: str, *, clock: Clock = now_us
+) -> bool:
+    """True when the file is gone; as `delete_image_if_unused`."""
     with db.unit_of_work() as work:
         lock_tenant(work, tenant_id)
         if file_in_use(work, tenant_id, sha256):
             return False
-        store.delete(file_key(tenant_id, sha256))
+        mark = _mark(work, tenant_id, file_key(tenant_id, sha256), clock())
+    _delete_marked(db, store, mark)
     return True
+
+
+def forget_old_marks(work: Session, now: int) -> None:
+    """Of deletions that nobody ended."""
+    work.execute(delete(BlobDeletion).where(BlobDeletion.over_at <= now), execution_options=_NO_SYNC)
+
+
+def _mark(work: Session, tenant_id: str, key: str, now: int) -> BlobDeletion:
+    mark = BlobDeletion(tenant_id=tenant_id, key=key, id=new_id("del"), over_at=now + LONGEST_DELETION_US)
+    work.add(mark)
+    return mark
+
+
+def _delete_marked(db: Database, store: BlobStore, mark: BlobDeletion) -> None:
+    store.delete(mark.key)
+    with db.unit_of_work() as work:
+        mine = delete(BlobDeletion).where(
+            BlobDeletion.tenant_id == mark.tenant_id, BlobDeletion.key == mark.key, BlobDeletion.id == mark.id
+        )
+        work.execute(mine, execution_options=_NO_SYNC)

@@ -221,7 +221,7 @@ def test_an_image_that_a_version_is_about_to_store_is_not_deleted(
         old = work.get_one(AdapterVersion, (version.tenant_id, version.id))
         old.state = "purged"
         coming = a_version(work, uploader.tenant, name="twin", state="validating")
-        announce_digest(work, version.tenant_id, coming.id, version.digest)
+        announce_digest(work, version.tenant_id, coming.id, version.digest, now=1)
     assert not delete_image_if_unused(context.db, context.store, version.tenant_id, version.digest)
     assert len(keys("images/")) == 1
     with context.db.unit_of_work() as work:
