@@ -67,13 +67,19 @@ def _is_sound(name: str, value: object) -> bool:
 
 def failures(measured: Measured) -> tuple[str, ...]:
     """Why this adapter must not be served, a sentence for each reason; empty when it may."""
-    found = []
     difference, scale = measured.max_logit_difference, measured.logit_scale
-    if difference is not None and scale is not None and difference > PARITY_TOLERANCE * scale:
-        found.append(
-            f"its logits differ from PEFT's by {difference:.3g}, allowed: {PARITY_TOLERANCE:g} of the largest, "
-            f"{PARITY_TOLERANCE * scale:.3g}"
-        )
+    if difference is None or scale is None or difference <= PARITY_TOLERANCE * scale:
+        return ()
+    sentence = (
+        f"its logits differ from PEFT's by {difference:.3g}, allowed: {PARITY_TOLERANCE:g} of the largest, "
+        f"{PARITY_TOLERANCE * scale:.3g}"
+    )
+    return (sentence,)
+
+
+def disturbances(measured: Measured) -> tuple[str, ...]:
+    """What it did to its neighbours in a mixed batch. No file can be at fault for that: the engine's code is."""
+    found = []
     neighbour = measured.neighbour_max_logit_difference
     if neighbour > NEIGHBOUR_TOLERANCE:
         found.append(

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from lorikeet_adapters.errors import AdapterImageDamaged, AdapterRejected
 from lorikeet_adapters.manifest import GRAIN
-from lorikeet_engine.certification.measured import Measured, failures
+from lorikeet_engine.certification.measured import Measured, disturbances, failures
 from lorikeet_engine.certification.measuring import WORKSPACE_BYTES, Measurer
 from lorikeet_engine.certification.neighbour import neighbour_extent, neighbour_rank
 from lorikeet_engine.certification.own_model import Line, OwnModel
@@ -39,7 +39,7 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a10_what_peft_saves_is_found_equal_to_peft(measurer: Measurer, make: Make, kind: str) -> None:
     measured = measurer.measure(**make(**KINDS[kind]).given)
-    assert failures(measured) == ()
+    assert failures(measured) + disturbances(measured) == ()
     assert measured.oracle == "peft"
     assert measured.max_logit_difference is not None
     assert measured.logit_scale is not None
@@ -54,7 +54,7 @@ def test_a10_what_peft_saves_is_found_equal_to_peft(measurer: Measurer, make: Ma
 def test_an_adapter_of_zeros_has_no_effect(measurer: Measurer, make: Make) -> None:
     measured = measurer.measure(**make(strength=0.0).given)
     assert measured.effect < 1e-5
-    assert failures(measured) == ()
+    assert failures(measured) + disturbances(measured) == ()
 
 
 def test_the_base_model_is_the_same_after_every_adapter(measurer: Measurer, make: Make) -> None:
@@ -116,7 +116,7 @@ def test_v22_a_neighbour_that_notices_the_adapter_is_found_out(
     measurer.measure(**made.given)  # what neighbours answer alone is known from now on
     monkeypatch.setattr(measurer._own, "_ops", LeakyOps())
     measured = measurer.measure(**made.given)
-    assert any("neighbours' logits" in reason for reason in failures(measured))
+    assert any("neighbours' logits" in reason for reason in disturbances(measured))
 
 
 def test_without_room_for_peft_nothing_is_said_of_it(model_dir: Path, make: Make) -> None:
@@ -124,7 +124,7 @@ def test_without_room_for_peft_nothing_is_said_of_it(model_dir: Path, make: Make
     assert measured.oracle == "reference_ops"
     assert (measured.max_logit_difference, measured.logit_scale, measured.greedy_agreement) == (None, None, None)
     assert measured.effect > 0.01
-    assert failures(measured) == ()
+    assert failures(measured) + disturbances(measured) == ()
 
 
 @pytest.mark.parametrize("kind", ["two modules", "dora"])
@@ -136,7 +136,7 @@ def test_a_model_that_does_not_fit_once_is_read_from_its_files_and_measured_the_
     held = measurer.measure(**made.given)
     assert (streamed.oracle, streamed.n_tokens, streamed.neighbours_unchanged) == ("reference_ops", 4, True)
     assert streamed.effect == pytest.approx(held.effect, rel=1e-4)
-    assert failures(streamed) == ()
+    assert failures(streamed) + disturbances(streamed) == ()
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -219,9 +219,10 @@ SOUND = Measured(
 
 
 def test_what_fails_a_certificate() -> None:
-    assert failures(SOUND) == ()
+    assert failures(SOUND) + disturbances(SOUND) == ()
     assert len(failures(replace(SOUND, max_logit_difference=2.1e-3))) == 1
-    assert len(failures(replace(SOUND, neighbour_max_logit_difference=1.1e-4, neighbours_unchanged=False))) == 2
+    beside = replace(SOUND, neighbour_max_logit_difference=1.1e-4, neighbours_unchanged=False)
+    assert (len(disturbances(beside)), failures(beside)) == (2, ())
     assert failures(replace(SOUND, oracle="reference_ops", max_logit_difference=None, logit_scale=None)) == ()
 
 

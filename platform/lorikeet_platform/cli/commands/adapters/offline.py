@@ -96,7 +96,7 @@ def _certificate_of(folder: Path, settings: Settings, max_rank: int) -> Certific
     from lorikeet_adapters.folder import read_folder
     from lorikeet_adapters.sandbox.validating import validate_in_jail
     from lorikeet_engine.certification.certifying import certificate_of
-    from lorikeet_engine.certification.measured import failures
+    from lorikeet_engine.certification.measured import disturbances, failures
     from lorikeet_engine.certification.process import Certifier
     from lorikeet_engine.model_spec import load_model_spec
     from lorikeet_platform.cli.embedded.model import prepared_model
@@ -117,7 +117,7 @@ def _certificate_of(folder: Path, settings: Settings, max_rank: int) -> Certific
         files = {file.name: file.path.resolve() for file in content.files}
         record = validate_in_jail(files, table=table, max_rank=max_rank, image=image)
         measured = certifier.measure(folder=folder.resolve(), image=image, digest=record.digest)
-    if failed := failures(measured):
+    if failed := failures(measured) + disturbances(measured):
         raise AdapterRejected.restored("certificate_failed", f"It is not served exactly: {'; '.join(failed)}.", None)
     return certificate_of(
         record,
