@@ -109,8 +109,7 @@ class EngineLink:
             call.cancel()
         with suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(_end(client), loop).result(CLOSE_S)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(CLOSE_S)
+        _stop(loop, thread)
 
     async def _info(self, client: EngineClient) -> EngineInfo:
         return client.info
@@ -121,36 +120,60 @@ class EngineLink:
 
     def _run(self, work: Callable[[EngineClient], Coroutine[Any, Any, T]], timeout_s: float = 2 * CONNECT_S) -> T:
         client = self._started()
-        assert self._loop is not None
 
         async def when_ready() -> T:
             await client.wait_ready(CONNECT_S)
             return await work(client)
 
-        future: Future[T] = asyncio.run_coroutine_threadsafe(when_ready(), self._loop)
-        self._calls.add(future)
+        future = self._submit(when_ready)
         try:
             return future.result(timeout_s + CONNECT_S)
         except TimeoutError:
             raise EngineUnavailable("the engine did not answer in time") from None
         except CancelledError:
-            raise EngineUnavailable("this worker is shutting down") from None
+            raise _closed() from None
         finally:
             future.cancel()
             self._calls.discard(future)
 
+    def _submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Under the lock, so that `close` either ends the call or is seen here: a loop that ended answers nobody."""
+        with self._lock:
+            if self._is_closed or self._loop is None:
+                raise _closed()
+            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+            self._calls.add(future)
+            return future
+
     def _started(self) -> EngineClient:
         with self._lock:
             if self._is_closed:
-                raise EngineUnavailable("this worker is shutting down")
+                raise _closed()
             if self._client is None:
                 client = self._connect()
                 loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_serve, args=(loop,), name="engine-link", daemon=True)
-                self._thread.start()
-                asyncio.run_coroutine_threadsafe(client.start(), loop).result(CONNECT_S)
-                self._loop, self._client = loop, client
+                thread = threading.Thread(target=_serve, args=(loop,), name="engine-link", daemon=True)
+                thread.start()
+                try:
+                    asyncio.run_coroutine_threadsafe(client.start(), loop).result(CONNECT_S)
+                except BaseException as error:
+                    with suppress(Exception):  # what there is of it
+                        asyncio.run_coroutine_threadsafe(_end(client), loop).result(CLOSE_S)
+                    _stop(loop, thread)
+                    if isinstance(error, TimeoutError):
+                        raise EngineUnavailable("the connection to the engine did not begin in time") from None
+                    raise
+                self._loop, self._thread, self._client = loop, thread, client
             return self._client
+
+
+def _closed() -> EngineUnavailable:
+    return EngineUnavailable("this worker is shutting down")
+
+
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(CLOSE_S)
 
 
 async def _answer(client: EngineClient, tenant: str, question: Question, n_tokens: int) -> tuple[int, ...]:
