@@ -22,6 +22,7 @@ from lorikeet_adapters.store.blob import (
     BlobEntry,
     BlobKeyInvalid,
     BlobMissing,
+    BlobUnavailable,
     FreeSpace,
     check_key,
     holds_equal,
@@ -33,6 +34,7 @@ _MODE: Final = 0o440
 _READING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 # What a file system without hard links answers.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_N_TRIES: Final = 4  # to put a key that others create and delete meanwhile
 
 
 class LocalBlobStore:
@@ -113,7 +115,16 @@ class LocalBlobStore:
         _sync_directory(path.parent)
 
     def _publish(self, key: str, temporary: Path, path: Path) -> None:
-        """Give the finished file its name; a link never replaces what is there, a rename would."""
+        """Give the finished file its name. Another may delete what was found there before it can be compared."""
+        for _ in range(_N_TRIES):
+            try:
+                return self._link(key, temporary, path)
+            except BlobMissing:
+                continue
+        raise BlobUnavailable(f"{key} is created and deleted by others all the time.")
+
+    def _link(self, key: str, temporary: Path, path: Path) -> None:
+        """A link never replaces what is there, a rename would. Raises BlobMissing when it is gone again."""
         try:
             os.link(temporary, path, follow_symlinks=False)
         except FileExistsError:
