@@ -17,6 +17,7 @@ RejectCode = Literal[
     "certificate_failed",
     "checksum_mismatch",
     "config_invalid",
+    "content_quarantined",
     "dtype_unsupported",
     "feature_unsupported",
     "header_invalid",

@@ -40,7 +40,7 @@ Q_A, Q_B = (tensor_name(0, "self_attn.q_proj", side) for side in "AB")
 Q_BIAS, Q_MAGNITUDE = (vector_name(0, "self_attn.q_proj", kind) for kind in ("lora_bias", "use_dora"))
 Q_PROJ = f"{PEFT_PREFIX}layers.0.self_attn.q_proj"
 GOOD = safetensors_bytes(tensors())
-PLATFORM_CODES = {"checksum_mismatch", "certificate_failed", "validator_crashed"}
+PLATFORM_CODES = {"checksum_mismatch", "certificate_failed", "content_quarantined", "validator_crashed"}
 
 
 def raw(data: bytes) -> Build:

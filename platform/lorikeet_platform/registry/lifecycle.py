@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from lorikeet_platform.auth.actor import SYSTEM
+from lorikeet_platform.auth.actor import ADMINISTRATOR, SYSTEM
 from lorikeet_platform.clock import SECOND
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias
 from lorikeet_platform.errors import PlatformError, quoted
@@ -63,13 +63,15 @@ def delete(work: Session, step: Step) -> Moved:
     """Take a version out of service if it is in it, and remove its bytes as soon as nothing runs on it.
 
     Raises:
-        PlatformError: not_found, state_conflict while an alias points at it or while it is being validated.
+        PlatformError: not_found, state_conflict while an alias points at it, while it is being validated, or when an
+            administrator quarantined it and somebody else would delete it.
     """
     version = _locked(work, step)
     if version.state == "validating":
         raise PlatformError("state_conflict", "The version is being validated; wait for its verdict.")
     if version.state == "purged":
         return Moved(version)
+    _check_may_go(version, step.actor)
     _check_free(work, version)
     return _purge_soon(work, version, step)
 
@@ -96,7 +98,7 @@ def restore(work: Session, step: Step, *, is_release: bool = False) -> Moved:
     """
     version = _locked(work, step)
     if check_restorable(version, step.now, is_release=is_release):
-        transition(work, version, "ready", retired_at=None, retire_reason=None, purge_after=None)
+        transition(work, version, "ready", retired_at=None, retired_by=None, retire_reason=None, purge_after=None)
     return Moved(version)
 
 
@@ -110,7 +112,7 @@ def retry(work: Session, step: Step) -> Moved:
     if version.state == "validating":
         return Moved(version)
     _check_state(version, "failed_internal", "validated again")
-    transition(work, version, "validating", purge_after=None)
+    transition(work, version, "validating", reject_detail=None, purge_after=None)
     job = enqueue(work, tenant_id=version.tenant_id, kind="validate", version_id=version.id, now=step.now)
     return Moved(version, (job.id,))
 
@@ -123,6 +125,8 @@ def quarantine(work: Session, step: Step) -> Moved:
     """
     version = _locked(work, step)
     if version.state == "quarantined":
+        if step.actor == ADMINISTRATOR and version.retired_by != ADMINISTRATOR:
+            version.retired_by, version.retire_reason = step.actor, step.reason  # damage heals, a decision does not
         return Moved(version)
     if version.state not in ("ready", "retired"):
         raise _wrong_state(version, "quarantined")
@@ -140,7 +144,9 @@ def quarantine_damaged(work: Session, tenant_id: str, digest: str, *, now: int) 
     jobs: list[str] = []
     for seen in work.scalars(damaged.order_by(AdapterVersion.adapter_id, AdapterVersion.number)).all():
         lock_adapter(work, tenant_id, seen.adapter_id)
-        version = work.get_one(AdapterVersion, (tenant_id, seen.id), with_for_update={"key_share": True}, populate_existing=True)
+        version = work.get_one(
+            AdapterVersion, (tenant_id, seen.id), with_for_update={"key_share": True}, populate_existing=True
+        )
         if version.state == "ready":
             moved = _quarantine(work, version, SYSTEM, "the stored adapter is damaged", now)
             jobs += moved.job_ids
@@ -151,13 +157,15 @@ def delete_adapter(work: Session, tenant_id: str, name: str, *, actor: str, now:
     """Remove an adapter with everything it has; its name is free again. Returns the jobs to wake workers for.
 
     Raises:
-        PlatformError: not_found, state_conflict while a version is being validated.
+        PlatformError: not_found, state_conflict while a version is being validated, or when an administrator
+            quarantined one and somebody else would delete it.
     """
     adapter = find_adapter(work, tenant_id, name, for_update=True)
     versions = _versions_of(work, adapter)
     for version in versions:
         if version.state == "validating":
             raise PlatformError("state_conflict", f"Version {version.number} is being validated; wait for its verdict.")
+        _check_may_go(version, actor)
     aliases = select(Alias.alias).where(Alias.tenant_id == tenant_id, Alias.adapter_id == adapter.id)
     for alias in work.scalars(aliases).all():
         change = Change(actor=actor, now=now, reason="the adapter was deleted")
@@ -178,19 +186,31 @@ def delete_adapter(work: Session, tenant_id: str, name: str, *, actor: str, now:
     return tuple(jobs)
 
 
-def has_ready_twin(work: Session, version: AdapterVersion) -> bool:
-    """Whether another ready version of the tenant has the same content, so that the engine must keep serving it."""
+def has_twin(work: Session, version: AdapterVersion, state: State) -> bool:
+    """Whether another version of the tenant in that state has the same content.
+
+    With one that is ready, the engine must keep serving it. One that is being validated says what its content is as
+    soon as it stores it.
+    """
     twin = select(AdapterVersion.id).where(
         AdapterVersion.tenant_id == version.tenant_id,
         AdapterVersion.digest == version.digest,
         AdapterVersion.id != version.id,
-        AdapterVersion.state == "ready",
+        AdapterVersion.state == state,
     )
     return version.digest is not None and work.scalars(twin.limit(1)).first() is not None
 
 
 def _retire(work: Session, version: AdapterVersion, step: Step, *, purge_after: int | None) -> Moved:
-    transition(work, version, "retired", retired_at=step.now, retire_reason=step.reason, purge_after=purge_after)
+    transition(
+        work,
+        version,
+        "retired",
+        retired_at=step.now,
+        retired_by=step.actor,
+        retire_reason=step.reason,
+        purge_after=purge_after,
+    )
     return Moved(version, _tell_engine(work, version, step.now + RETIRE_AFTER_US, step.now))
 
 
@@ -206,7 +226,7 @@ def _purge_soon(work: Session, version: AdapterVersion, step: Step) -> Moved:
 
 def _quarantine(work: Session, version: AdapterVersion, actor: str, reason: str | None, now: int) -> Moved:
     was_served = version.state == "ready"
-    transition(work, version, "quarantined", retired_at=now, retire_reason=reason, purge_after=None)
+    transition(work, version, "quarantined", retired_at=now, retired_by=actor, retire_reason=reason, purge_after=None)
     told = f"version {version.number} was quarantined" + (f": {reason}" if reason else "")
     leave_version(work, version, Change(actor=actor, now=now, reason=told[:500]))
     return Moved(version, _tell_engine(work, version, now, now) if was_served else ())
@@ -227,6 +247,16 @@ def _versions_of(work: Session, adapter: Adapter) -> Sequence[AdapterVersion]:
         AdapterVersion.tenant_id == adapter.tenant_id, AdapterVersion.adapter_id == adapter.id
     )
     return work.scalars(mine.order_by(AdapterVersion.number).with_for_update(key_share=True)).all()
+
+
+def _check_may_go(version: AdapterVersion, actor: str) -> None:
+    """A quarantine ends with its version: so whoever it is meant for must not end it."""
+    if version.state == "quarantined" and version.retired_by == ADMINISTRATOR != actor:
+        raise PlatformError(
+            "state_conflict",
+            f"An administrator quarantined version {version.number}; it stays until an administrator releases or "
+            "deletes it.",
+        )
 
 
 def _check_free(work: Session, version: AdapterVersion) -> None:

@@ -66,13 +66,14 @@ class Version(BaseModel):
     created_at: int
     ready_at: int | None
     retired_at: int | None
+    retired_by: str | None
     retire_reason: str | None
     purge_after: int | None
 
     @classmethod
     def of(cls, adapter: str, version: AdapterVersion) -> Version:
         plain = ("id", "number", "state", "description", "digest", "rank", "bytes", "serving_bytes", "target_modules")
-        verdict = ("config", "reject_code", "reject_detail", "warnings", "created_by", "retire_reason")
+        verdict = ("config", "reject_code", "reject_detail", "warnings", "created_by", "retired_by", "retire_reason")
         times = ("created_at", "ready_at", "retired_at", "purge_after")
         certificate = version.certificate
         if certificate is not None:
@@ -234,6 +235,14 @@ class VersionCreate(BaseModel):
     files: dict[str, str] = Field(min_length=2, max_length=70)
     alias: str | None = Field(default=None, pattern=NAME_PATTERN, description="move it here when the version is ready")
     description: str | None = Field(default=None, max_length=1000)
+
+
+class Quarantine(BaseModel):
+    """Why a version is stopped at once."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str | None = Field(default=None, max_length=500)
 
 
 class Reason(BaseModel):

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Select, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from lorikeet_adapters.errors import AdapterRejected
 from lorikeet_adapters.files import is_adapter_file, weight_files
-from lorikeet_platform.auth.actor import Actor
+from lorikeet_platform.auth.actor import ADMINISTRATOR, Actor
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Tenant, Upload, VersionFile
 from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.ids import new_id
@@ -58,14 +58,17 @@ def seal(
     """The version made of the uploads.
 
     Raises:
-        PlatformError: invalid_value, not_found, upload_incomplete, upload_sealed, adapter_quota_exceeded.
+        PlatformError: invalid_value, not_found, upload_incomplete, upload_sealed, adapter_quota_exceeded,
+            state_conflict when an administrator has quarantined this content.
     """
     check_new_name(request.adapter, base_model)
     if request.alias is not None:
         check_alias_name(request.alias)
     _check_file_set(request.files)
     uploads = {name: _upload(work, actor.tenant_id, name, request) for name in sorted(request.files)}
-    work.get_one(Tenant, actor.tenant_id, with_for_update={"key_share": True})  # of two seals at once, only one may fill the quota
+    work.get_one(
+        Tenant, actor.tenant_id, with_for_update={"key_share": True}
+    )  # of two seals at once, only one may fill the quota
     adapter = _adapter_for_update(work, actor.tenant_id, request.adapter, base_model, limits, now)
     existing = _version_of_uploads(work, adapter, uploads) or _version_with_files(work, adapter, uploads)
     if existing is not None:
@@ -76,6 +79,7 @@ def seal(
         return Sealed(existing, None, spare, moves_alias=request.alias is not None and existing.state == "ready")
     for upload in uploads.values():
         _check_sealable(upload, now)
+    _check_not_quarantined(work, actor.tenant_id, uploads)
     _check_room(work, uploads, limits)
     version = _new_version(work, adapter, uploads, request, actor.name, now)
     job = enqueue(work, tenant_id=actor.tenant_id, kind="validate", version_id=version.id, now=now)
@@ -179,12 +183,33 @@ def _version_of_uploads(work: Session, adapter: Adapter, uploads: Mapping[str, U
     )
     sealed = mine.where(*(AdapterVersion.id.in_(version_ids) for version_ids in files))
     # Locked: its verdict may come at any moment, and what happens to the alias depends on its state.
-    return work.scalars(sealed.with_for_update(key_share=True), execution_options={"populate_existing": True}).one_or_none()
+    return work.scalars(
+        sealed.with_for_update(key_share=True), execution_options={"populate_existing": True}
+    ).one_or_none()
 
 
 def _version_with_files(work: Session, adapter: Adapter, uploads: Mapping[str, Upload]) -> AdapterVersion | None:
     """A ready version of this adapter made of exactly these contents."""
-    of_tenant = VersionFile.tenant_id == adapter.tenant_id
+    return work.scalars(
+        _made_of(adapter.tenant_id, uploads)
+        .where(AdapterVersion.adapter_id == adapter.id, AdapterVersion.state == "ready")
+        .order_by(AdapterVersion.number.desc())
+        .limit(1)
+    ).one_or_none()
+
+
+def _check_not_quarantined(work: Session, tenant_id: str, uploads: Mapping[str, Upload]) -> None:
+    """An administrator's quarantine is of a content, whatever number or adapter it comes as. Damage can be healed."""
+    quarantined = _made_of(tenant_id, uploads).where(
+        AdapterVersion.state == "quarantined", AdapterVersion.retired_by == ADMINISTRATOR
+    )
+    if work.scalars(quarantined.limit(1)).first() is not None:
+        raise PlatformError("state_conflict", "An administrator has quarantined a version of exactly these files.")
+
+
+def _made_of(tenant_id: str, uploads: Mapping[str, Upload]) -> Select[AdapterVersion]:
+    """A tenant's versions made of exactly these contents."""
+    of_tenant = VersionFile.tenant_id == tenant_id
     same = [
         select(VersionFile.version_id).where(
             of_tenant,
@@ -195,18 +220,11 @@ def _version_with_files(work: Session, adapter: Adapter, uploads: Mapping[str, U
         for name, upload in uploads.items()
     ]
     others = select(VersionFile.version_id).where(of_tenant, VersionFile.filename.not_in(uploads))
-    return work.scalars(
-        select(AdapterVersion)
-        .where(
-            AdapterVersion.tenant_id == adapter.tenant_id,
-            AdapterVersion.adapter_id == adapter.id,
-            *(AdapterVersion.id.in_(version_ids) for version_ids in same),
-            AdapterVersion.id.not_in(others),
-            AdapterVersion.state == "ready",
-        )
-        .order_by(AdapterVersion.number.desc())
-        .limit(1)
-    ).one_or_none()
+    return select(AdapterVersion).where(
+        AdapterVersion.tenant_id == tenant_id,
+        *(AdapterVersion.id.in_(version_ids) for version_ids in same),
+        AdapterVersion.id.not_in(others),
+    )
 
 
 def use_existing(work: Session, actor: Actor, sealed: Sealed, alias: str | None, now: int) -> None:

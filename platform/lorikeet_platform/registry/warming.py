@@ -15,7 +15,7 @@ import structlog
 
 from lorikeet_engine.errors import AdapterDamaged, EngineError
 from lorikeet_platform.context import PlatformContext
-from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.errors import ERRORS, PlatformError
 from lorikeet_platform.registry.lifecycle import quarantine_damaged
 
 log = structlog.get_logger(__name__)
@@ -28,7 +28,7 @@ async def warm(context: PlatformContext, tenant_id: str, digests: Iterable[str])
 
     Raises:
         PlatformError: engine_unavailable; adapter_unavailable for one that cannot be loaded, integrity_error for one
-            that is damaged, which is quarantined then.
+            that is damaged, which is quarantined then; internal_error for a fault of the engine's own.
     """
     for digest in dict.fromkeys(digests):
         try:
@@ -37,7 +37,15 @@ async def warm(context: PlatformContext, tenant_id: str, digests: Iterable[str])
             await asyncio.to_thread(take_out_damaged, context, tenant_id, digest)
             raise PlatformError("integrity_error") from error
         except EngineError as error:
-            raise PlatformError(error.code, error.message, retry_after_s=error.retry_after_s) from error
+            raise _refusal(error) from error
+
+
+def _refusal(error: EngineError) -> PlatformError:
+    """Not every word of the engine's is one of the platform's: what it says of its own faults is for the log."""
+    if error.code not in ERRORS:
+        log.error("the engine failed to load an adapter", error=type(error).__name__)
+        return PlatformError("internal_error", "The engine failed while it loaded the adapter.")
+    return PlatformError(error.code, error.message, retry_after_s=error.retry_after_s)
 
 
 async def end_running(context: PlatformContext, tenant_id: str, digest: str) -> None:

@@ -11,6 +11,7 @@ from lorikeet_platform.auth.actor import FindActor
 from lorikeet_platform.registry.acting import acting_as
 from lorikeet_platform.registry.routes import adapters, aliases, files, quarantine, versions
 from lorikeet_platform.web.json_body import StrictJsonRoute
+from lorikeet_platform.web.surplus import KnownQuery, WantedBody
 
 __all__ = ["adapter_routes", "quarantine_routes"]
 
@@ -31,4 +32,8 @@ def quarantine_routes(prefix: str, find_actor: FindActor) -> APIRouter:
 
 
 def _router(prefix: str, find_actor: FindActor) -> APIRouter:
-    return APIRouter(prefix=f"{prefix}/adapters", route_class=StrictJsonRoute, dependencies=[acting_as(find_actor)])
+    return APIRouter(
+        prefix=f"{prefix}/adapters",
+        route_class=StrictJsonRoute,
+        dependencies=[acting_as(find_actor), KnownQuery, WantedBody],
+    )

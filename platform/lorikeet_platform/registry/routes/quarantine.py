@@ -10,8 +10,8 @@ from lorikeet_platform.registry import lifecycle
 from lorikeet_platform.registry.acting import Acting
 from lorikeet_platform.registry.lifecycle import Moved, Step
 from lorikeet_platform.registry.routes.parameters import VersionNumber
-from lorikeet_platform.registry.routes.versions import bring_back
-from lorikeet_platform.registry.schemas import Reason, Version
+from lorikeet_platform.registry.routes.versions import bring_back, wake_for
+from lorikeet_platform.registry.schemas import Quarantine, Version
 from lorikeet_platform.registry.warming import end_running
 
 
@@ -23,7 +23,7 @@ def add_to(router: APIRouter) -> None:
 
 
 async def quarantine_version(
-    name: str, number: VersionNumber, body: Reason, actor: Acting, request: Request
+    name: str, number: VersionNumber, body: Quarantine, actor: Acting, request: Request
 ) -> Version:
     """Take a version out of service at once and end what runs on it.
 
@@ -39,8 +39,6 @@ async def quarantine_version(
         reason=body.reason,
     )
     moved, has_twin = await run_in_threadpool(_quarantine, context, step)
-    for job_id in moved.job_ids:
-        context.wake(job_id)
     if moved.version.digest is not None and not has_twin:
         await end_running(context, actor.tenant_id, moved.version.digest)
     return Version.of(name, moved.version)
@@ -56,4 +54,6 @@ async def release_version(name: str, number: VersionNumber, actor: Acting, reque
 def _quarantine(context: PlatformContext, step: Step) -> tuple[Moved, bool]:
     with context.db.unit_of_work() as work:
         moved = lifecycle.quarantine(work, step)
-        return moved, lifecycle.has_ready_twin(work, moved.version)
+        is_served = lifecycle.has_twin(work, moved.version, "ready")
+    wake_for(context, moved)
+    return moved, is_served

@@ -24,7 +24,8 @@ from lorikeet_platform.registry.uploads.service import purge_bytes
 from lorikeet_platform.registry.warming import end_running, warm
 
 LONGEST_WAIT_S = 30
-POLL_S = 0.1
+# A small adapter's verdict comes within a second; whoever waits for a long one reads the database once a second.
+FIRST_POLL_S, LONGEST_POLL_S, POLL_GROWTH = 0.1, 1.0, 1.3
 
 
 def add_to(router: APIRouter) -> None:
@@ -62,7 +63,6 @@ async def create_version(
     wanted = SealRequest(adapter=name, files=body.files, alias=body.alias, description=body.description)
     sealed = await run_in_threadpool(_seal, context, actor, wanted)
     if sealed.job_id is not None:
-        context.wake(sealed.job_id)
         return Version.of(name, sealed.version)
     if sealed.moves_alias and sealed.version.digest is not None:
         await warm(context, actor.tenant_id, [sealed.version.digest])
@@ -81,12 +81,13 @@ async def get_version(
     """The version; with `wait`, as soon as it is no longer being validated."""
     context = get_context(request)
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait
+    deadline, pause_s = loop.time() + wait, FIRST_POLL_S
     while True:
         version = await run_in_threadpool(_read_version, context, actor.tenant_id, name, number)
         if version.state != "validating" or loop.time() >= deadline or await request.is_disconnected():
             return Version.of(name, version)
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(min(pause_s, max(0.0, deadline - loop.time())))
+        pause_s = min(pause_s * POLL_GROWTH, LONGEST_POLL_S)
 
 
 def delete_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
@@ -97,7 +98,8 @@ def delete_version(name: str, number: VersionNumber, actor: Acting, request: Req
     context = get_context(request)
     with context.db.unit_of_work() as work:
         moved = lifecycle.delete(work, _step(context, actor, name, number))
-    return _answer(context, name, moved)
+    wake_for(context, moved)
+    return Version.of(name, moved.version)
 
 
 async def retire_version(name: str, number: VersionNumber, body: Reason, actor: Acting, request: Request) -> Version:
@@ -110,7 +112,7 @@ async def retire_version(name: str, number: VersionNumber, body: Reason, actor: 
     moved, has_twin = await run_in_threadpool(_retire, context, step)
     if body.force and moved.version.digest is not None and not has_twin:
         await end_running(context, actor.tenant_id, moved.version.digest)
-    return _answer(context, name, moved)
+    return Version.of(name, moved.version)
 
 
 async def restore_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
@@ -124,7 +126,8 @@ def retry_version(name: str, number: VersionNumber, actor: Acting, request: Requ
     context = get_context(request)
     with context.db.unit_of_work() as work:
         moved = lifecycle.retry(work, _step(context, actor, name, number))
-    return _answer(context, name, moved)
+    wake_for(context, moved)
+    return Version.of(name, moved.version)
 
 
 async def bring_back(context: PlatformContext, step: Step, *, is_release: bool) -> Version:
@@ -138,16 +141,22 @@ async def bring_back(context: PlatformContext, step: Step, *, is_release: bool) 
     if is_gone:
         await warm(context, step.tenant_id, digests)
     moved = await run_in_threadpool(_restore, context, step, is_release)
-    if is_gone:
-        with suppress(PlatformError):  # it is in service; whoever asks for it has it loaded, or is told why not
-            await warm(context, step.tenant_id, digests)
-    return _answer(context, step.adapter, moved)
+    if not is_gone:
+        return Version.of(step.adapter, moved.version)
+    with suppress(PlatformError):  # it is in service; whoever asks for it has it loaded, or is told why not
+        await warm(context, step.tenant_id, digests)
+    # As it is now: the engine may have found it damaged, and then it is quarantined.
+    version = await run_in_threadpool(_read_version, context, step.tenant_id, step.adapter, step.number)
+    return Version.of(step.adapter, version)
 
 
 def _seal(context: PlatformContext, actor: Actor, wanted: SealRequest) -> Sealed:
     settings = context.settings
     with context.db.unit_of_work() as work:
-        return seal(work, actor, wanted, base_model=settings.model_name, limits=settings.limits, now=context.clock())
+        sealed = seal(work, actor, wanted, base_model=settings.model_name, limits=settings.limits, now=context.clock())
+    if sealed.job_id is not None:
+        context.wake(sealed.job_id)
+    return sealed
 
 
 def _use_existing(context: PlatformContext, actor: Actor, sealed: Sealed, alias: str | None) -> None:
@@ -160,12 +169,16 @@ def _retire(context: PlatformContext, step: Step) -> tuple[Moved, bool]:
     keep_us = context.settings.retention.retired_days * 24 * HOUR
     with context.db.unit_of_work() as work:
         moved = lifecycle.retire(work, step, keep_us=keep_us)
-        return moved, lifecycle.has_ready_twin(work, moved.version)
+        is_served = lifecycle.has_twin(work, moved.version, "ready")
+    wake_for(context, moved)
+    return moved, is_served
 
 
 def _restore(context: PlatformContext, step: Step, is_release: bool) -> Moved:
     with context.db.unit_of_work() as work:
-        return lifecycle.restore(work, step, is_release=is_release)
+        moved = lifecycle.restore(work, step, is_release=is_release)
+    wake_for(context, moved)
+    return moved
 
 
 def _read_version(context: PlatformContext, tenant_id: str, name: str, number: int) -> AdapterVersion:
@@ -179,7 +192,7 @@ def _step(context: PlatformContext, actor: Actor, name: str, number: int, reason
     )
 
 
-def _answer(context: PlatformContext, name: str, moved: Moved) -> Version:
+def wake_for(context: PlatformContext, moved: Moved) -> None:
+    """Synchronous, for the thread that ran the transaction: a broker that does not answer blocks it for seconds."""
     for job_id in moved.job_ids:
         context.wake(job_id)
-    return Version.of(name, moved.version)

@@ -11,19 +11,27 @@ from contextlib import suppress
 from pathlib import Path
 
 import structlog
+from sqlalchemy import select
 
 from lorikeet_adapters.store.blob import BlobStore
 from lorikeet_platform.clock import HOUR, MINUTE, Clock, now_us
 from lorikeet_platform.db.session import Database
+from lorikeet_platform.db.tables import Job
 from lorikeet_platform.registry.uploads.service import list_stored, purge_bytes, those_over
 
 log = structlog.get_logger(__name__)
 
 VALIDATION_PREFIX, SLICE_PREFIX = "validate-", "slice-"
-# No job takes an hour; a slice may trickle in for as long as its upload lives by default.
+JOB_END = "-"  # of the job's id, in the name of its folder
+# Longer than a crashed worker's lease; a slice may trickle in for as long as its upload lives by default.
 LONGEST_USE_US: Mapping[str, int] = {VALIDATION_PREFIX: 1 * HOUR, SLICE_PREFIX: 24 * HOUR}
 LONGEST_PUT_US = 24 * HOUR
 EVERY_US = 10 * MINUTE  # listing a store costs more than a sweep
+
+
+def validation_prefix(job_id: str) -> str:
+    """How the names of a job's folders begin, so that nobody removes them while somebody works on it."""
+    return f"{VALIDATION_PREFIX}{job_id}{JOB_END}"
 
 
 class LeftoverCleaner:
@@ -45,13 +53,25 @@ class LeftoverCleaner:
 
     def _remove_old_files(self) -> int:
         n_removed, now = 0, self._clock()
+        old = []
         for prefix, longest_use_us in LONGEST_USE_US.items():
             for path in self._temporary_dir.glob(f"{prefix}*"):
                 with suppress(FileNotFoundError):
                     if path.lstat().st_mtime_ns // 1_000 + longest_use_us <= now:
-                        (shutil.rmtree if path.is_dir() and not path.is_symlink() else Path.unlink)(path)
-                        n_removed += 1
+                        old.append(path)
+        leased = self._leased_jobs(now) if old else frozenset()
+        for path in old:
+            if path.name.split(JOB_END)[1] in leased:
+                continue  # a job may take as long as it takes; its worker extends the lease
+            with suppress(FileNotFoundError):
+                (shutil.rmtree if path.is_dir() and not path.is_symlink() else Path.unlink)(path)
+                n_removed += 1
         return n_removed
+
+    def _leased_jobs(self, now: int) -> frozenset[str]:
+        held = select(Job.id).where(Job.state == "leased", Job.lease_expires_at > now)
+        with self._db.read() as work:
+            return frozenset(work.scalars(held))
 
     def _purge_what_is_over(self) -> int:
         stored = list_stored(self._store)

@@ -25,6 +25,7 @@ from lorikeet_platform.registry.uploads.receiving import ReceivingSlots, receive
 from lorikeet_platform.registry.uploads.schemas import Upload, UploadList
 from lorikeet_platform.web.access import Public
 from lorikeet_platform.web.json_body import check_content_type
+from lorikeet_platform.web.surplus import KnownQuery
 
 AdapterName = Annotated[str | None, Query(max_length=MAX_NAME, description="of this adapter only")]
 RESUMABLE = {"tus-resumable": protocol.VERSION}
@@ -54,7 +55,7 @@ def upload_routes(prefix: str, find_actor: FindActor) -> APIRouter:
         tags=["uploads"],
         route_class=TusRoute,
         default_response_class=Response,
-        dependencies=[acting_as(find_actor)],
+        dependencies=[acting_as(find_actor), KnownQuery],
     )
     routes.add_api_route("", list_uploads, methods=["GET"], operation_id="list_uploads", response_class=JSONResponse)
     routes.add_api_route("", create_upload, methods=["POST"], operation_id="create_upload", status_code=201)

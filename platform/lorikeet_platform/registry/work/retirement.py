@@ -5,7 +5,8 @@
     ready again   it was restored meanwhile: nothing to do
 
 The job holds no worker while it waits: it looks again every second or two, until nothing runs on the version. Another
-ready version of the tenant with the same content keeps the adapter in service.
+ready version of the tenant with the same content keeps the adapter in service. One that is being validated is waited
+for as long as the drain would last: the engine answers for it meanwhile, which a retirement would forbid.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import AdapterVersion
 from lorikeet_platform.jobs.queue import LeasedJob, enqueue
 from lorikeet_platform.jobs.runner import Postponed, Write
-from lorikeet_platform.registry.lifecycle import has_ready_twin
+from lorikeet_platform.registry.lifecycle import has_twin
 from lorikeet_platform.registry.work.tools import Engine
 
 log = structlog.get_logger(__name__)
@@ -40,20 +41,26 @@ class VersionRetirer:
     def perform(self, job: LeasedJob) -> Write:
         with self._db.read() as work:
             version = work.get_one(AdapterVersion, (job.tenant_id, job.version_id))
-            is_over = version.state not in OUT_OF_SERVICE or has_ready_twin(work, version)
+            is_over = version.state not in OUT_OF_SERVICE or has_twin(work, version, "ready")
+            is_coming = has_twin(work, version, "validating")
+        is_forced = self._is_forced(job, version)
+        if not is_over and is_coming and not is_forced:
+            raise Postponed("TwinIsValidated", LOOK_AGAIN_US)
         if not is_over and version.digest is not None:
-            self._end_service(job, version.digest, force=self._is_forced(job, version))
-        return lambda work: self._finish(work, job, version.state)
+            self._end_service(job, version.digest, force=is_forced)
+        return lambda work: self._finish(work, job, version.state_rev)
 
-    def give_up(self, work: Session, job: LeasedJob) -> None:
+    def give_up(self, work: Session, job: LeasedJob, error: str) -> None:
         """The version stays out of service all the same; the engine drops what nobody asks for."""
+        log.error("the engine was not told of a retirement", version=job.version_id, error=error)
         self._purge_if_due(work, job)
 
     def clean_up(self, job: LeasedJob) -> None:
-        """Somebody may have restored the version while the engine was being told otherwise."""
+        """Somebody may have restored the version, or validated a twin, while the engine was being told otherwise."""
         with self._db.read() as work:
             version = work.get_one(AdapterVersion, (job.tenant_id, job.version_id))
-        if version.state == "ready" and version.digest is not None:
+            is_served = version.state == "ready" or has_twin(work, version, "ready")
+        if is_served and version.digest is not None:
             try:
                 self._engine.warm(job.tenant_id, version.digest)
             except EngineError as error:
@@ -72,9 +79,9 @@ class VersionRetirer:
         if n_running:
             raise Postponed("StillRunning", LOOK_AGAIN_US)
 
-    def _finish(self, work: Session, job: LeasedJob, seen: str) -> None:
+    def _finish(self, work: Session, job: LeasedJob, seen: int) -> None:
         version = work.get_one(AdapterVersion, (job.tenant_id, job.version_id), with_for_update={"key_share": True})
-        if version.state != seen and version.state in OUT_OF_SERVICE:
+        if version.state_rev != seen and version.state in OUT_OF_SERVICE:
             raise Postponed("StateMoved", 0)  # it left service (again) meanwhile: this job is that step's job, too
         self._purge_if_due(work, job)
 

@@ -10,12 +10,17 @@ from sqlalchemy.orm import Session
 from lorikeet_adapters.certificate import Certificate
 from lorikeet_adapters.errors import AdapterRejected
 from lorikeet_adapters.sandbox.record import ValidatedRecord
+from lorikeet_platform.auth.actor import ADMINISTRATOR
 from lorikeet_platform.db.tables import AdapterVersion, Upload
 from lorikeet_platform.registry.aliases import lock_adapter, point_when_ready
 from lorikeet_platform.registry.states import transition
 from lorikeet_platform.registry.work.validating.assembling import version_files
 
 MAX_DETAIL = 2_000
+
+
+class ContentQuarantined(Exception):
+    """The files are others, but they come out as an adapter that an administrator has quarantined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +38,9 @@ class Rejection:
 def accept(
     work: Session, tenant_id: str, version_id: str, record: ValidatedRecord, certificate: Certificate, *, now: int
 ) -> None:
-    """The version is ready, and its adapter's aliases move as the push asked."""
+    """The version is ready, and its adapter's aliases move as the push asked. Raises ContentQuarantined."""
     version = _locked(work, tenant_id, version_id)
+    check_not_quarantined(work, tenant_id, record.digest)
     _consume_uploads(work, version)
     transition(
         work,
@@ -66,9 +72,22 @@ def reject(work: Session, tenant_id: str, version_id: str, rejection: Rejection,
     )
 
 
-def fail(work: Session, tenant_id: str, version_id: str) -> None:
-    """Our fault. The uploads stay as they are, because the version may be validated again."""
-    transition(work, _locked(work, tenant_id, version_id), "failed_internal")
+def fail(work: Session, tenant_id: str, version_id: str, error: str) -> None:
+    """Our fault, and `error` is the class of it. The uploads stay, because the version may be validated again."""
+    version = _locked(work, tenant_id, version_id)
+    transition(work, version, "failed_internal", reject_detail=f"our fault: {error}")
+
+
+def check_not_quarantined(work: Session, tenant_id: str, digest: str) -> None:
+    """Raises ContentQuarantined when an administrator has quarantined a version of the tenant with this content."""
+    quarantined = select(AdapterVersion.id).where(
+        AdapterVersion.tenant_id == tenant_id,
+        AdapterVersion.digest == digest,
+        AdapterVersion.state == "quarantined",
+        AdapterVersion.retired_by == ADMINISTRATOR,
+    )
+    if work.scalars(quarantined.limit(1)).first() is not None:
+        raise ContentQuarantined(digest)
 
 
 def _locked(work: Session, tenant_id: str, version_id: str) -> AdapterVersion:
@@ -82,7 +101,9 @@ def _locked(work: Session, tenant_id: str, version_id: str) -> AdapterVersion:
         select(AdapterVersion.adapter_id).where(AdapterVersion.tenant_id == tenant_id, AdapterVersion.id == version_id)
     ).one()
     lock_adapter(work, tenant_id, adapter_id)
-    return work.get_one(AdapterVersion, (tenant_id, version_id), with_for_update={"key_share": True}, populate_existing=True)
+    return work.get_one(
+        AdapterVersion, (tenant_id, version_id), with_for_update={"key_share": True}, populate_existing=True
+    )
 
 
 def _consume_uploads(work: Session, version: AdapterVersion) -> None:
