@@ -17,7 +17,7 @@ from lorikeet_platform.jobs.runner import JobRunner
 from lorikeet_platform.registry.files import file_key
 from tests.platform.registry.work.conftest import Push, RunNext
 from tests.support.lora_files import tensors, write_files
-from tests.support.platform_parts import CONFIG, WEIGHTS, Tenant, Uploader
+from tests.support.platform_parts import CONFIG, WEIGHTS, FakeClock, Tenant, Uploader
 from tests.support.worker_tools import ScriptedTools
 
 
