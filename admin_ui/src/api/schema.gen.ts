@@ -320,6 +320,8 @@ export interface paths {
         /**
          * Download File
          * @description The file, byte for byte; an answer that ends early is one whose stored bytes are damaged.
+         *
+         *     The version serves from its image, and goes on whatever becomes of its uploaded files.
          */
         get: operations["download_file"];
         put?: never;
@@ -1090,6 +1092,14 @@ export interface components {
             };
         };
         /**
+         * Quarantine
+         * @description Why a version is stopped at once.
+         */
+        Quarantine: {
+            /** Reason */
+            reason?: string | null;
+        };
+        /**
          * Ready
          * @description `reasons` is empty when ready.
          */
@@ -1335,6 +1345,8 @@ export interface components {
             ready_at: number | null;
             /** Retired At */
             retired_at: number | null;
+            /** Retired By */
+            retired_by: string | null;
             /** Retire Reason */
             retire_reason: string | null;
             /** Purge After */
@@ -2313,7 +2325,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Reason"];
+                "application/json": components["schemas"]["Quarantine"];
             };
         };
         responses: {

@@ -171,6 +171,7 @@ export function version(adapter: string, number: number, fields: Partial<Version
     created_at: 1_700_000_000,
     ready_at: 1_700_000_001,
     retired_at: null,
+    retired_by: null,
     retire_reason: null,
     purge_after: null,
     ...fields,

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from lorikeet_platform.cli.commands.adapters.certificates import certificate_summary
-from lorikeet_platform.cli.console import CommandFailed
+from lorikeet_platform.cli.commands.adapters.push import report
+from lorikeet_platform.cli.console import CommandFailed, ExitCode
 from lorikeet_platform.cli.upload import patience, transfer
 from tests.platform.cli.conftest import BROKEN_CONNECTION, Commands, Installation
 from tests.support.lora_files import write_files
@@ -146,6 +147,13 @@ def test_a_version_that_is_not_checked_in_time_ends_with_9(
 
 
 @pytest.mark.usefixtures("small_slices")
+def test_a_version_that_could_not_be_checked_names_the_command_that_checks_it_again() -> None:
+    version = {"adapter": "support", "number": 3, "state": "failed_internal", "warnings": []}
+    with pytest.raises(CommandFailed, match="lorikeet adapters retry support:3") as failure:
+        report(version)
+    assert failure.value.exit_code == ExitCode.NETWORK
+
+
 def test_passing_trouble_is_waited_out(lorikeet: Commands, installation: Installation, adapter: Path) -> None:
     installation.faults.planned |= {
         "POST /v1/uploads": [503],

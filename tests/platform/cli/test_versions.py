@@ -73,6 +73,7 @@ def test_a_change_of_an_alias_that_cannot_be_made_moves_nothing(lorikeet: Comman
     for arguments, code in [
         (("1", "2"), 2),  # shares are missing
         (("1=50", "2=40"), 2),
+        (("1=90", "2=10", "--min-requests", "50"), 2),  # a guard without a bound
         (("7",), 2),
         (("1=100=2",), 2),
         (("2", "--if-revision", "9"), 8),

@@ -65,7 +65,7 @@ describe("taking a step", () => {
     await waitFor(() => {
       expect(screen.getByTestId("version-state-pirate-1")).toHaveAttribute("data-state", "quarantined");
     });
-    expect(await network.requests(`POST ${PIRATE}/versions/1/quarantine`)[0]?.json()).toEqual({ reason: "leaks names", force: false });
+    expect(await network.requests(`POST ${PIRATE}/versions/1/quarantine`)[0]?.json()).toEqual({ reason: "leaks names" });
     expect(screen.getByText("Quarantined: leaks names")).toBeVisible();
   });
 

@@ -23,13 +23,19 @@ export function useStep(slug: string, version: Version) {
 
 async function send(slug: string, version: Version, { kind, reason, force }: Order): Promise<void> {
   const params = { path: { slug, name: version.adapter, number: version.number } };
-  const body = { ...(reason === "" ? {} : { reason }), force };
+  const why = reason === "" ? {} : { reason };
   switch (kind) {
     case "retire":
-      await http.POST("/admin/v1/tenants/{slug}/adapters/{name}/versions/{number}/retire", { params, body });
+      await http.POST("/admin/v1/tenants/{slug}/adapters/{name}/versions/{number}/retire", {
+        params,
+        body: { ...why, force },
+      });
       break;
     case "quarantine":
-      await http.POST("/admin/v1/tenants/{slug}/adapters/{name}/versions/{number}/quarantine", { params, body });
+      await http.POST("/admin/v1/tenants/{slug}/adapters/{name}/versions/{number}/quarantine", {
+        params,
+        body: why,
+      });
       break;
     case "restore":
       await http.POST("/admin/v1/tenants/{slug}/adapters/{name}/versions/{number}/restore", { params });

@@ -37,7 +37,9 @@ def set_alias(
     max_ttft_ratio: Annotated[
         float | None, typer.Option(help="Roll back when its first tokens take this many times as long (p95).")
     ] = None,
-    min_requests: Annotated[int, typer.Option(help="Requests before the canary is judged.")] = 200,
+    min_requests: Annotated[
+        int | None, typer.Option(help="Requests before the canary is judged; 200 when not given.")
+    ] = None,
     reason: Why = None,
     if_revision: Annotated[int | None, typer.Option(help="Only if the alias still has this revision.")] = None,
     api_url: ApiUrl = DEFAULT_API_URL,
@@ -47,9 +49,7 @@ def set_alias(
 
     The engine loads a new version before the alias moves.
     """
-    guard = None
-    if max_error_rate is not None or max_ttft_ratio is not None:
-        guard = {"max_error_rate": max_error_rate, "max_ttft_ratio": max_ttft_ratio, "min_requests": min_requests}
+    guard = _parse_guard(max_error_rate, max_ttft_ratio, min_requests)
     body = {"targets": _parse_targets(targets), "sticky": sticky, "guard": guard, "reason": reason}
     from lorikeet_platform.cli.api import tenant_api
 
@@ -135,6 +135,18 @@ def _parse_targets(texts: list[str]) -> list[dict[str, int]]:
             raise CommandFailed(ExitCode.USAGE, f"{text!r}: versions are named as 7, or with shares as 7=90 8=10")
         targets.append({"version": int(found[1]), "weight": int(found[2] or 100)})
     return targets
+
+
+def _parse_guard(
+    max_error_rate: float | None, max_ttft_ratio: float | None, min_requests: int | None
+) -> dict[str, float] | None:
+    bounds = {"max_error_rate": max_error_rate, "max_ttft_ratio": max_ttft_ratio}
+    guard = {name: bound for name, bound in bounds.items() if bound is not None}
+    if min_requests is None:
+        return guard or None
+    if not guard:
+        raise CommandFailed(ExitCode.USAGE, "--min-requests needs --max-error-rate or --max-ttft-ratio")
+    return {**guard, "min_requests": min_requests}
 
 
 def _report(name: str, alias: dict[str, Any], *, as_json: bool) -> None:

@@ -56,10 +56,10 @@ def push(
         raise
     if as_json:
         print_json(version)
-    _report(version)
+    report(version)
 
 
-def _report(version: dict[str, Any]) -> None:
+def report(version: dict[str, Any]) -> None:
     """Say how the push ended; raises CommandFailed unless it ended well."""
     label = f"{version['adapter']}:{version['number']}"
     for warning in version["warnings"]:
@@ -76,6 +76,9 @@ def _report(version: dict[str, Any]) -> None:
             detail = f"{version['reject_code']}: {version['reject_detail']}"
             raise CommandFailed(ExitCode.REJECTED, f"{label} is rejected: {detail}")
         case "failed_internal":
-            raise CommandFailed(ExitCode.NETWORK, f"{label} could not be checked, by no fault of its own")
+            again = f"lorikeet adapters retry {shlex.quote(label)}"
+            raise CommandFailed(
+                ExitCode.NETWORK, f"{label} could not be checked, by no fault of its own; to check it again: {again}"
+            )
         case _:
             say(f"{label} is uploaded and being checked: lorikeet adapters show {shlex.quote(version['adapter'])}")
