@@ -190,3 +190,23 @@ def test_a_closed_link_ends_who_waits_and_refuses_who_comes(link: EngineLink, cl
     with pytest.raises(EngineUnavailable):
         link.info()
     link.close()  # again, without effect
+
+
+@pytest.mark.parametrize(("fault", "raised"), [(OSError("no socket"), OSError), (TimeoutError(), EngineUnavailable)])
+def test_a_start_that_fails_leaves_no_thread_and_is_tried_again(
+    link: EngineLink,
+    client: ScriptedClient,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Exception,
+    raised: type[Exception],
+) -> None:
+    async def fail() -> None:
+        raise fault
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "start", fail)
+        for _ in range(3):
+            with pytest.raises(raised):
+                link.info()
+    assert "engine-link" not in {thread.name for thread in threading.enumerate()}
+    assert link.info().model_name == "tiny"

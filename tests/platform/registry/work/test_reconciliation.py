@@ -171,3 +171,58 @@ def test_notes_that_are_unreadable_delete_nothing(
     put(f"reconciliation/{clock.now - 2 * DAY_S * 1_000_000:020}")
     reconciler.reconcile_when_due()
     assert len(keys("images/")) == 1
+
+
+def test_what_is_not_ours_stops_no_run_and_hides_nothing(
+    reconciler: Reconciler,
+    push: Push,
+    put: Put,
+    context: PlatformContext,
+    clock: FakeClock,
+    uploader: Uploader,
+    woken: list[str],
+    reread: Reread,
+    keys: Keys,
+) -> None:
+    tenant_id = uploader.tenant.id
+    foreign = {
+        put(f"images/ten_gone/{DIGEST}", hours_old=500),
+        put(f"images/{tenant_id}/not-a-digest", hours_old=500),
+        put(f"files/{tenant_id}/sha256/zz/{DIGEST}", hours_old=500),
+        put("reconciliation/notes", hours_old=500),
+    }
+    orphan = put(image_key(tenant_id, DIGEST), hours_old=500)
+    reconciler.reconcile_when_due()
+    version = push(1)
+    assert version.digest is not None
+    context.store.delete(image_key(version.tenant_id, version.digest))
+    clock.advance(DAY_S)
+    reconciler.reconcile_when_due()
+    assert reread(version).state == "quarantined"
+    assert len(woken) == 1
+    assert foreign <= keys("")
+    assert orphan not in keys("")
+
+
+def test_bytes_that_cannot_be_deleted_keep_no_others_from_it(
+    reconciler: Reconciler,
+    put: Put,
+    context: PlatformContext,
+    clock: FakeClock,
+    uploader: Uploader,
+    keys: Keys,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = (put(image_key(uploader.tenant.id, digit * 64), hours_old=500) for digit in "ab")
+    reconciler.reconcile_when_due()
+    delete = context.store.delete
+
+    def refuse_first(key: str) -> None:
+        if key == first:
+            raise OSError
+        delete(key)
+
+    monkeypatch.setattr(context.store, "delete", refuse_first)
+    clock.advance(DAY_S)
+    reconciler.reconcile_when_due()
+    assert (first in keys("images/"), second in keys("images/")) == (True, False)

@@ -174,3 +174,25 @@ def test_without_an_engine_the_job_waits(
     tools.engine.fault = None
     clock.advance(60)
     assert runner.run(job_id)
+
+
+def test_a_version_restored_and_retired_again_while_the_job_ends_is_that_job_s_again(
+    act: Act, version: AdapterVersion, runner: JobRunner, tools: ScriptedTools, clock: FakeClock
+) -> None:
+    job_id = retire(act, version)
+    clock.advance(2)
+    handler = runner._handlers["retire"]
+    perform = handler.perform
+
+    def meanwhile(job: object) -> object:
+        write = perform(job)  # type: ignore[arg-type]
+        act("restore", version)
+        retire(act, version)  # in the state that the job saw, but after the engine served it again
+        handler.perform = perform  # type: ignore[method-assign]
+        return write
+
+    handler.perform = meanwhile  # type: ignore[method-assign, assignment]
+    assert not runner.run(job_id)
+    clock.advance(2)
+    assert runner.run(job_id)
+    assert len(tools.engine.named("retire")) == 2

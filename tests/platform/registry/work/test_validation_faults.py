@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,7 +13,15 @@ from lorikeet_adapters.sandbox.jail import JailBroken, JailUnavailable
 from lorikeet_adapters.sandbox.record import ValidatedRecord
 from lorikeet_adapters.store.blob import BlobUnavailable
 from lorikeet_engine.certification.process import CertifierBroken
-from lorikeet_engine.errors import AdapterDamaged, EngineError, EngineFailure, EngineUnavailable, TenantLimited
+from lorikeet_engine.errors import (
+    AdapterDamaged,
+    AdapterRetired,
+    EngineError,
+    EngineFailure,
+    EngineUnavailable,
+    Overloaded,
+    TenantLimited,
+)
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import AdapterVersion, Job, Upload
 from tests.platform.registry.work.conftest import RunNext
@@ -116,6 +125,8 @@ def test_a_broken_certifier_is_ours_and_ends_as_failed_after_five_attempts(
         clock.advance(60)
     assert state() == ("failed_internal", None)
     assert (job(context).state, job(context).last_error) == ("failed", "CertifierBroken")
+    with context.db.read() as work:
+        assert work.scalars(select(AdapterVersion.reject_detail)).all() == ["our fault: CertifierBroken"]
     assert len(keys("uploads/")) == 2  # for another validation
     assert keys("images/") | keys("files/") == set()
 
@@ -132,7 +143,8 @@ def test_what_failed_through_our_fault_can_be_validated_again(
         clock.advance(60)
     tools.certifier.step = lambda: None
     path = "/v1/adapters/pirate/versions/1/retry"
-    assert uploader.client.post(path, headers=uploader.tenant.auth).status_code == 202
+    again = uploader.client.post(path, headers=uploader.tenant.auth)
+    assert (again.status_code, again.json()["reject_detail"]) == (202, None)
     assert run_next()
     assert state() == ("ready", None)
 
@@ -168,6 +180,19 @@ def test_while_the_engine_is_away_nothing_is_computed_again_and_again(
     assert len(tools.certifier.seen) == 1
 
 
+@pytest.mark.parametrize("fault", [Overloaded("busy"), AdapterRetired("another version of it is going")])
+def test_an_engine_without_room_is_asked_again_and_nothing_is_measured_again(
+    run_next: RunNext, sealed: str, tools: ScriptedTools, state: State, clock: FakeClock, fault: EngineError
+) -> None:
+    tools.engine.warm_fault = fault
+    for _ in range(8):
+        assert not run_next()
+        clock.advance(60)
+    tools.engine.warm_fault = None
+    assert run_next()
+    assert (state(), len(tools.certifier.seen)) == (("ready", None), 1)
+
+
 @pytest.mark.parametrize("fault", [AdapterDamaged("another digest"), EngineFailure("a step failed")])
 def test_an_engine_that_cannot_serve_the_version_is_our_fault(
     run_next: RunNext, sealed: str, tools: ScriptedTools, state: State, clock: FakeClock, fault: EngineError
@@ -179,16 +204,18 @@ def test_an_engine_that_cannot_serve_the_version_is_our_fault(
     assert state() == ("failed_internal", None)
 
 
-def test_a_store_that_does_not_answer_is_waited_for(
+@pytest.mark.parametrize("fault", [BlobUnavailable("503"), OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "bad")])
+def test_a_store_that_does_not_answer_or_is_full_is_waited_for(
     run_next: RunNext,
     sealed: str,
     state: State,
     clock: FakeClock,
     context: PlatformContext,
     monkeypatch: pytest.MonkeyPatch,
+    fault: Exception,
 ) -> None:
     def silent(_key: str, _path: Path) -> None:
-        raise BlobUnavailable("503")
+        raise fault
 
     with monkeypatch.context() as patch:
         patch.setattr(context.store, "put_file", silent)
@@ -268,6 +295,9 @@ def test_damaged_bytes_in_the_store_are_made_good_by_the_same_content(
         path = context.settings.blob_dir / key
         path.chmod(0o600)
         path.write_bytes(b"bit rot")
+    linked = context.settings.blob_dir / min(stored)
+    linked.unlink()
+    linked.symlink_to("/etc/hostname")
     uploader.seal(*files, adapter="again")
     assert run_next()
     assert {key: context.store.read(key) for key in stored} == whole
