@@ -683,7 +683,7 @@ export interface components {
         AliasRollback: {
             /**
              * To Revision
-             * @description the one before, when absent
+             * @description when absent the one before; what a rollback left is passed over
              */
             to_revision?: number | null;
             /** Reason */

@@ -152,7 +152,7 @@ class AliasRollback(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     to_revision: int | None = Field(
-        default=None, ge=1, le=HIGHEST_NUMBER, strict=True, description="the one before, when absent"
+        default=None, ge=1, le=HIGHEST_NUMBER, strict=True, description="when absent the one before; what a rollback left is passed over"
     )
     reason: str | None = Field(default=None, max_length=500)
 
