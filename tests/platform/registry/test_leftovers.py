@@ -10,8 +10,9 @@ from sqlalchemy import update
 
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import Upload
-from lorikeet_platform.registry.uploads.leftovers import LeftoverCleaner
-from tests.support.platform_parts import FakeClock, Uploader
+from lorikeet_platform.jobs.queue import enqueue, lease
+from lorikeet_platform.registry.uploads.leftovers import LeftoverCleaner, validation_prefix
+from tests.support.platform_parts import FakeClock, Uploader, a_version
 
 HOURS = 3600
 
@@ -52,6 +53,24 @@ def test_temporary_files_go_when_nobody_can_be_working_on_them(
     clock.advance(600)
     cleaner.clean_when_due()
     assert {path.name for path in folder.iterdir()} == {"validate-new", "other", "slice-new"}
+
+
+def test_the_folder_of_a_job_stays_for_as_long_as_somebody_works_on_it(
+    cleaner: LeftoverCleaner, context: PlatformContext, clock: FakeClock, uploader: Uploader
+) -> None:
+    with context.db.unit_of_work() as work:
+        version = a_version(work, uploader.tenant, name="pirate", state="validating")
+        job = enqueue(work, tenant_id=version.tenant_id, kind="validate", version_id=version.id, now=clock.now)
+    with context.db.unit_of_work() as work:
+        assert lease(work, job.id, clock.now) is not None
+    folder = context.settings.temporary_dir / f"{validation_prefix(job.id)}x1"
+    folder.mkdir(parents=True)
+    aged(folder, clock, 3)
+    cleaner.clean_when_due()
+    assert folder.exists()
+    clock.advance(600)  # nobody extended the lease
+    cleaner.clean_when_due()
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

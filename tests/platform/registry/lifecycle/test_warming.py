@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lorikeet_engine.errors import AdapterDamaged, AdapterUnavailable
+from lorikeet_engine.errors import AdapterDamaged, AdapterUnavailable, EngineFailure
 from tests.support.platform_parts import Tenant
 from tests.support.registry_port import Port, refusal
 from tests.support.scripted_engine import ScriptedEngine
@@ -72,3 +72,31 @@ def test_a_version_comes_back_when_the_engine_has_it(
     assert operator.act(2, back).json()["state"] == "ready"
     # Before the commit, and after it: the end of its service may have come to the engine between the two.
     assert engine.warmed == [(harbour.id, pirate[2])] * 2
+
+
+def test_an_engine_s_own_fault_is_an_error_of_ours_and_no_alias_moves(
+    port: Port, pirate: list[str], engine: ScriptedEngine
+) -> None:
+    engine.unloadable[pirate[2]] = EngineFailure("a copy failed")
+    refused = port.put_alias("live", 2)
+    assert refusal(refused) == (500, "internal_error", None)
+    assert "copy" not in refused.text
+    assert (port.targets(), port.state(2)) == ({1: 100}, "ready")
+
+
+def test_a_version_that_is_found_damaged_right_after_it_came_back_is_shown_as_it_is(
+    operator: Port, pirate: list[str], engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.act(2, "retire")
+    warm = engine.warm_adapter
+    asked = 0
+
+    async def damaged_the_second_time(tenant: str, digest: str, timeout_s: float) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            engine.unloadable[digest] = AdapterDamaged("another digest")
+        await warm(tenant, digest, timeout_s)
+
+    monkeypatch.setattr(engine, "warm_adapter", damaged_the_second_time)
+    assert operator.act(2, "restore").json()["state"] == "quarantined"
