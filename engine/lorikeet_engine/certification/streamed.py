@@ -7,7 +7,7 @@ in memory, since rows of it are looked up.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -46,14 +46,20 @@ class Checkpoint:
 
     def read(self, name: str) -> torch.Tensor:
         """Float32. Raises UnsupportedModel."""
+        return self.read_rows(name, 0, self.shape(name)[0])
+
+    def read_rows(self, name: str, first: int, end: int) -> torch.Tensor:
+        """Float32, of the first axis. Raises UnsupportedModel."""
         place = self._places.get(name)
         if place is None or place.dtype not in _DTYPES:
             raise UnsupportedModel(f"{name}: {'not in the weights' if place is None else place.dtype}")
-        data = bytearray(place.end - place.begin)
+        n_rows, *rest = place.shape
+        row_bytes = (place.end - place.begin) // n_rows
+        data = bytearray((end - first) * row_bytes)
         with place.path.open("rb") as file:
-            file.seek(place.begin)
+            file.seek(place.begin + first * row_bytes)
             file.readinto(data)
-        return torch.frombuffer(data, dtype=_DTYPES[place.dtype]).view(place.shape).float()
+        return torch.frombuffer(data, dtype=_DTYPES[place.dtype]).view(end - first, *rest).float()
 
     def shape(self, name: str) -> tuple[int, ...]:
         place = self._places.get(name)
@@ -90,6 +96,15 @@ class StreamedLinear:
     def weight(self) -> torch.Tensor:
         return torch.cat([self._checkpoint.read(name) for name in self._weights])
 
+    def rows(self, first: int, end: int, n_rows: int) -> Iterator[torch.Tensor]:
+        """Rows first to end, at most `n_rows` at a time; no others are read, and each once."""
+        start = 0
+        for name in self._weights:
+            stop = start + self._checkpoint.shape(name)[0]
+            for begin in range(max(first, start), min(end, stop), n_rows):
+                yield self._checkpoint.read_rows(name, begin - start, min(begin + n_rows, end, stop) - start)
+            start = stop
+
 
 class PlainOps(CpuOps):
     """Linears as they lie in a file."""
@@ -97,8 +112,12 @@ class PlainOps(CpuOps):
     def pack_linear(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
         return PackedLinear(weight, bias, weight.shape[1], weight.shape[0])
 
-    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
-        return linear.weight[first:end]
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int, n_rows: int) -> Iterator[torch.Tensor]:
+        held: object = linear
+        if isinstance(held, StreamedLinear):
+            yield from held.rows(first, end, n_rows)
+        else:
+            yield from torch.split(linear.weight[first:end], n_rows)
 
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         return F.linear(x, linear.weight, linear.bias)
