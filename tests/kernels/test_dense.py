@@ -32,7 +32,10 @@ def test_a_packed_weight_is_read_back_row_by_row(ops: Ops, dtype: torch.dtype, n
     weight = randn(n_out, 32, dtype=dtype)
     packed = ops.pack_linear(weight=weight.clone(), bias=None)
     for first, end in ((0, n_out), (0, 1), (5, 16), (n_out - 3, n_out), (n_out // 3, n_out // 2)):
-        assert torch.equal(ops.unpack_linear(linear=packed, first=first, end=end), weight[first:end])
+        for n_rows in (7, n_out):
+            pieces = list(ops.unpack_linear(linear=packed, first=first, end=end, n_rows=n_rows))
+            assert max(map(len, pieces)) <= n_rows
+            assert torch.equal(torch.cat(pieces), weight[first:end])
 
 
 @pytest.mark.parametrize("shape", [(1, 64), (7, 576), (5, 3, 16), (2, 1, 80), (2, 3008)])

@@ -64,8 +64,8 @@ class ProfiledOps:
     def pack_linear(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
         return self._ops.pack_linear(weight=weight, bias=bias)
 
-    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
-        return self._ops.unpack_linear(linear=linear, first=first, end=end)
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int, n_rows: int) -> Iterator[torch.Tensor]:
+        return self._ops.unpack_linear(linear=linear, first=first, end=end, n_rows=n_rows)
 
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         with self._weighted(linear, "linear"):

@@ -7,6 +7,7 @@ op of the running model is used. Knows nothing of adapters but the two matrices 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -44,18 +45,19 @@ class ServedLinears:
         place = self._place(self._layers[layer], MODULES.index(module))
         norms = torch.empty(place.n_rows)
         with torch.no_grad(), self._beside():
-            a = a.to(place.linear.weight.device)
-            n_rows = max(1, PIECE_ELEMENTS // place.linear.in_features)
-            for begin in range(0, place.n_rows, n_rows):
-                rows = slice(begin, min(begin + n_rows, place.n_rows))
-                norms[rows] = self._norms(place, rows, a, b[rows].to(a.device)).cpu()
+            begin = 0
+            for weight in self._pieces(place):
+                a = a.to(weight.device)
+                rows = slice(begin, begin + len(weight))
+                norms[rows] = torch.addmm(weight.float(), b[rows].to(a.device), a).norm(dim=1).cpu()
+                begin = rows.stop
         return norms
 
-    def _norms(self, place: Place, rows: slice, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        first, end = place.first + rows.start, place.first + rows.stop
-        weight = self._ops.unpack_linear(linear=place.linear, first=first, end=end)
-        lengths: torch.Tensor = torch.addmm(weight.float(), b, a).norm(dim=1)
-        return lengths
+    def _pieces(self, place: Place) -> Iterator[torch.Tensor]:
+        n_rows = max(1, PIECE_ELEMENTS // place.linear.in_features)
+        return self._ops.unpack_linear(
+            linear=place.linear, first=place.first, end=place.first + place.n_rows, n_rows=n_rows
+        )
 
     def _place(self, layer: LayerWeights, module: int) -> Place:
         sites = {QKV: layer.qkv, OUTPUT: layer.o, GATE_UP: layer.gate_up, DOWN: layer.down}

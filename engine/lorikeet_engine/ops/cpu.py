@@ -7,7 +7,7 @@ rows a matmul has).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -73,9 +73,9 @@ class CpuOps:
             weight = torch.ops.mkldnn._reorder_linear_weight(weight)
         return PackedLinear(weight, bias, in_features, out_features)
 
-    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int, n_rows: int) -> Iterator[torch.Tensor]:
         weight = linear.weight.to_dense() if self._onednn else linear.weight
-        return weight[first:end]
+        yield from torch.split(weight[first:end], n_rows)
 
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         if self._onednn:

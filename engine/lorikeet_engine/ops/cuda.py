@@ -6,7 +6,7 @@ the same bits whatever runs beside it; linears and adapters' sums are cut by how
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -77,8 +77,8 @@ class CudaOps:
         on_device = weight.to(self._device).contiguous()
         return PackedLinear(on_device, None if bias is None else bias.to(self._device), in_features, out_features)
 
-    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
-        return linear.weight[first:end]
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int, n_rows: int) -> Iterator[torch.Tensor]:
+        yield from torch.split(linear.weight[first:end], n_rows)
 
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         return F.linear(x, linear.weight, linear.bias)

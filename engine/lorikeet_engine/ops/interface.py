@@ -11,7 +11,7 @@ Axes in comments: T tokens of the step, B rows, H heads, G query heads per KV he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -113,10 +113,11 @@ class Ops(Protocol):
         """Bring a weight into the form `linear` wants; the caller drops the original."""
         ...
 
-    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int, n_rows: int) -> Iterator[torch.Tensor]:
         """Rows first to end of the weight [out, in] that `linear` multiplies by, exactly, and on its device.
 
-        Touches nothing but the weight, so another thread may call it while a step is computed.
+        In order, at most `n_rows` at a time; a backend that can only bring back the whole does so once. Touches nothing
+        but the weight, so another thread may call it while a step is computed.
         """
         ...
 

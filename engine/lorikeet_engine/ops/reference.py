@@ -6,7 +6,7 @@ end, so that a comparison sees the other backend's rounding and nothing of ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,8 +32,8 @@ class ReferenceOps:
     def pack_linear(self, *, weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
         return PackedLinear(weight, bias, weight.shape[1], weight.shape[0])
 
-    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
-        return linear.weight[first:end]
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int, n_rows: int) -> Iterator[torch.Tensor]:
+        yield from torch.split(linear.weight[first:end], n_rows)
 
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         out = x.double() @ linear.weight.double().T

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,9 +13,11 @@ import torch
 from safetensors.torch import load_file
 
 from lorikeet_adapters.modules import MODULES
+from lorikeet_engine.certification.streamed import Checkpoint, PlainOps, streamed_weights
 from lorikeet_engine.model_spec import load_model_spec
 from lorikeet_engine.models import served_linears
 from lorikeet_engine.models.served_linears import ServedLinears
+from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.ops.native.int8 import Int8CpuOps, dequantise, quantise
 from lorikeet_engine.ops.native.ops import NativeCpuOps
@@ -73,6 +76,44 @@ def test_a_weight_larger_than_a_piece_is_read_in_pieces(
     monkeypatch.setattr(served_linears, "PIECE_ELEMENTS", 7 * 64)
     directory = model_dir("llama")
     check_all(open_linears(directory, BACKENDS_HERE[backend]()), directory, lambda weight: weight)
+
+
+def test_what_can_only_be_unpacked_whole_is_unpacked_once_for_a_module(
+    model_dir: ModelDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_linears, "PIECE_ELEMENTS", 7 * 64)
+    unpack, unpacked = torch.Tensor.to_dense, list[torch.Tensor]()
+
+    def count(weight: torch.Tensor) -> torch.Tensor:
+        unpacked.append(weight)
+        return unpack(weight)
+
+    monkeypatch.setattr(torch.Tensor, "to_dense", count)
+    directory = model_dir("llama")
+    check_all(open_linears(directory, CpuOps()), directory, lambda weight: weight)
+    n_modules = load_model_spec(directory).n_layers * len(MODULES)
+    assert len(unpacked) == (n_modules if torch._C._has_mkldnn else 0)
+
+
+def test_of_weights_in_a_file_each_row_is_read_once_and_no_other_modules(
+    model_dir: ModelDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_linears, "PIECE_ELEMENTS", 7 * 64)
+    directory, ops = model_dir("llama"), PlainOps()
+    spec, checkpoint = load_model_spec(directory), Checkpoint(directory)
+    linears = ServedLinears(
+        ops=ops, weights=streamed_weights(checkpoint, spec, ops), table=spec.module_table("a base model")
+    )
+    read, n_read = Checkpoint.read_rows, Counter[str]()
+
+    def count(self: Checkpoint, name: str, first: int, end: int) -> torch.Tensor:
+        n_read[name] += end - first
+        return read(self, name, first, end)
+
+    monkeypatch.setattr(Checkpoint, "read_rows", count)
+    check_all(linears, directory, lambda weight: weight)
+    names = [f"model.layers.{layer}.{module}.weight" for layer in range(spec.n_layers) for module in MODULES]
+    assert n_read == {name: checkpoint.shape(name)[0] for name in names}
 
 
 def test_rows_that_nearly_vanish_keep_their_digits(model_dir: ModelDir) -> None:

@@ -8,6 +8,7 @@ that no weight is off by more than s / 2. Activations, biases and adapters stay 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -47,9 +48,11 @@ class Int8CpuOps(NativeCpuOps):
         bias = None if bias is None else whole(bias)
         return Int8Linear(packed, bias, in_features, out_features, whole(scale))
 
-    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int, n_rows: int) -> Iterator[torch.Tensor]:
         assert isinstance(linear, Int8Linear)
-        return dequantise(rows_of_panels(linear, self._step, first, end), linear.scale[first:end])
+        for begin in range(first, end, n_rows):
+            upto = min(begin + n_rows, end)
+            yield dequantise(rows_of_panels(linear, self._step, begin, upto), linear.scale[begin:upto])
 
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         assert isinstance(linear, Int8Linear)

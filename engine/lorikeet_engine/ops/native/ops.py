@@ -8,7 +8,7 @@ at the op's source.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -55,8 +55,10 @@ class NativeCpuOps:
         weight, bias = whole(weight), None if bias is None else whole(bias)
         return PackedLinear(panels(weight, WORD_BYTES // weight.element_size()), bias, in_features, out_features)
 
-    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int) -> torch.Tensor:
-        return rows_of_panels(linear, WORD_BYTES // linear.weight.element_size(), first, end)
+    def unpack_linear(self, *, linear: PackedLinear, first: int, end: int, n_rows: int) -> Iterator[torch.Tensor]:
+        step = WORD_BYTES // linear.weight.element_size()
+        for begin in range(first, end, n_rows):
+            yield rows_of_panels(linear, step, begin, min(begin + n_rows, end))
 
     def linear(self, *, x: torch.Tensor, linear: PackedLinear) -> torch.Tensor:
         return self._multiply(self._functions[x.dtype]["linear"], x, linear)

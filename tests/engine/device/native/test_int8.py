@@ -96,7 +96,10 @@ def test_a_packed_weight_is_read_back_as_it_is_multiplied_by(dtype: torch.dtype)
     packed = ops.pack_linear(weight=weight, bias=None)
     expected = dequantise(*quantise(weight))
     for first, end in ((0, 208), (3, 50), (190, 208)):
-        assert torch.equal(ops.unpack_linear(linear=packed, first=first, end=end), expected[first:end])
+        for n_rows in (7, 208):
+            pieces = list(ops.unpack_linear(linear=packed, first=first, end=end, n_rows=n_rows))
+            assert max(map(len, pieces)) <= n_rows
+            assert torch.equal(torch.cat(pieces), expected[first:end])
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
