@@ -46,7 +46,8 @@ class ScriptedCertifier:
     seen: list[str] = field(default_factory=list)
     is_closed: bool = False
 
-    def measure(self, *, folder: Path, image: Path, digest: str) -> Measured:
+    def measure(self, *, folder: Path, image: Path, digest: str, serving_dtype: str) -> Measured:
+        assert serving_dtype in ("bfloat16", "float16", "float32")
         self.seen.append(digest)
         assert image.is_file()
         assert (folder / "adapter_config.json").is_file()

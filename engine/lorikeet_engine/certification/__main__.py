@@ -67,7 +67,10 @@ def _confine(memory_bytes: int) -> NoFilter | None:
 def _answer(measurer: Measurer, request: Mapping[str, Any]) -> dict[str, object]:
     try:
         measured = measurer.measure(
-            folder=Path(request["folder"]), image=Path(request["image"]), digest=request["digest"]
+            folder=Path(request["folder"]),
+            image=Path(request["image"]),
+            digest=request["digest"],
+            serving_dtype=request["serving_dtype"],
         )
     except AdapterRejected as rejected:
         return {"rejected": {"code": rejected.code, "message": rejected.message, "param": rejected.param}}

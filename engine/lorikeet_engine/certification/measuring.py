@@ -17,23 +17,23 @@ from typing import Final
 
 import torch
 
+from lorikeet_adapters.digest import read_normalised_file
 from lorikeet_adapters.errors import AdapterRejected
 from lorikeet_adapters.files import WEIGHTS_FILE
-from lorikeet_adapters.manifest import GRAIN
+from lorikeet_adapters.image import AdapterImage
+from lorikeet_adapters.manifest import GRAIN, extent_grains
 from lorikeet_engine.build import digest_of_model
 from lorikeet_engine.certification.measured import Measured
 from lorikeet_engine.certification.neighbour import neighbour_extent, neighbour_rank
 from lorikeet_engine.certification.oracle import PeftOracle
 from lorikeet_engine.certification.own_model import Line, OwnModel, Trace
 from lorikeet_engine.certification.probes import N_TOKENS, probes_of
-from lorikeet_engine.certification.streamed import Checkpoint
+from lorikeet_engine.certification.room import FLOAT32_BYTES, Room
 from lorikeet_engine.lora.arena import LoraArena
-from lorikeet_engine.model_spec import load_model_spec
 
 N_COMPANIONS: Final = 2  # lines of each kind that are computed alone
-FLOAT32_BYTES: Final = 4
-WORKSPACE_BYTES: Final = 1536 << 20  # libraries, activations, the adapter
 SMALLEST: Final = 1e-30  # largest logit that is divided by: an adapter can bring all of them to zero
+SERVING_DTYPES: Final = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 TIE: Final = 1e-5  # of the largest logit: two that are no further apart are one to sums in float32 in another order
 
 
@@ -49,29 +49,52 @@ class _Parity:
 class Measurer:
     """Holds the base model for any number of adapters."""
 
+    _own: OwnModel
+
     def __init__(self, model_dir: Path, base_model_name: str, *, max_rank: int, memory_bytes: int) -> None:
-        """Raises UnsupportedModel."""
-        copies = _copies_that_fit(model_dir, memory_bytes)
-        self._own = OwnModel(model_dir, base_model_name, is_streamed=copies < 1)
-        self._oracle = PeftOracle(model_dir, self._own.table) if copies == 2 else None
-        self._n_tokens = N_TOKENS if copies else 1  # each costs a walk through the file
-        self.table = self._own.table
-        self._max_rank = max_rank
+        """Raises UnsupportedModel, and MemoryError where no adapter would fit beside what must be held."""
+        self._model_dir, self._name, self._max_rank = model_dir, base_model_name, max_rank
+        self._room = Room.for_model(model_dir, memory_bytes)
         self._probes = probes_of(model_dir)
         self._digest = digest_of_model(model_dir)
+        self._oracle: PeftOracle | None = None
+        self._is_streamed: bool | None = None
+        self._hold(self._room.copies_beside(0, 0))
+        self.table = self._own.table
+
+    def _hold(self, copies: int) -> None:
+        """The base model twice, ours and PEFT's, or once, or not at all."""
+        if copies < 2:
+            self._oracle = None
+        if self._is_streamed is not (copies < 1):
+            self._hold_own(is_streamed=copies < 1)
+        if copies == 2 and self._oracle is None:
+            self._oracle = PeftOracle(self._model_dir, self._own.table)
+
+    def _hold_own(self, *, is_streamed: bool) -> None:
+        """Our model, and what it answers by itself."""
+        if self._is_streamed is not None:
+            del self._own  # there may be no room for two
+        self._own = OwnModel(self._model_dir, self._name, is_streamed=is_streamed)
+        self._is_streamed = is_streamed
+        self._n_tokens = 1 if is_streamed else N_TOKENS  # each costs a walk through the file
         nothing = self._own.arena()
         self._prompts = self._own.trace([Line(probe) for probe in self._probes], 1, nothing)
         self._base = self._alone([Line(probe) for probe in self._probes[:N_COMPANIONS]], nothing)
         self._neighbours: dict[int, tuple[torch.Tensor, list[Trace]]] = {}
 
-    def measure(self, *, folder: Path, image: Path, digest: str) -> Measured:
+    def measure(self, *, folder: Path, image: Path, digest: str, serving_dtype: str) -> Measured:
         """The adapter that was uploaded as `folder` and normalised to `image`.
 
+        Args:
+            serving_dtype: "bfloat16", "float16" or "float32", the number format of the engine.
+
         Raises:
-            AdapterRejected: the arithmetic of its weights leaves float32.
+            AdapterRejected: its weights or their arithmetic leave float32 or the engine's format, PEFT does not load
+                it, or it does not fit into memory.
             AdapterImageDamaged: `image` is not what `digest` says.
         """
-        packed = self._own.pack(image.read_bytes(), digest)
+        packed = self._packed(image, digest, SERVING_DTYPES[serving_dtype])
         other, neighbours = self._neighbour(neighbour_rank(packed.rank_max, self._max_rank))
         arena, second = self._own.arena(packed.extent, other), packed.extent.numel() // GRAIN
         company = self._own.trace(
@@ -84,7 +107,7 @@ class Measurer:
             arena,
         )
         adapted, others = company[: len(self._probes)], company[len(self._probes) :]
-        _check_finite(adapted)
+        _check_finite([trace.logits for trace in adapted])
         own = self._alone([Line(trace.prompt, 0, trace.tokens) for trace in adapted[:N_COMPANIONS]], arena)
         pairs = list(zip([*adapted[:N_COMPANIONS], *others], [*own, *neighbours, *self._base], strict=True))
         parity = self._parity(folder, adapted)
@@ -102,6 +125,18 @@ class Measurer:
             warnings=(),
         )
 
+    def _packed(self, image: Path, digest: str, serving: torch.dtype) -> AdapterImage:
+        """In float32; packing it as it will be served is only an attempt."""
+        self._room.copies_beside(image.stat().st_size, 0)
+        data = image.read_bytes()
+        blocks = (delta.block for delta in read_normalised_file(data, digest).deltas)
+        n_grains = extent_grains(self.table.n_layers, FLOAT32_BYTES, blocks)
+        self._hold(self._room.copies_beside(len(data), n_grains * GRAIN * FLOAT32_BYTES))
+        packed = self._own.pack(data, digest, torch.float32)
+        if serving != torch.float32:
+            self._own.pack(data, digest, serving)
+        return packed
+
     def _alone(self, lines: Sequence[Line], arena: LoraArena) -> list[Trace]:
         """Each line in a batch of its own."""
         return [trace for line in lines for trace in self._own.trace([line], self._n_tokens, arena)]
@@ -118,6 +153,7 @@ class Measurer:
         if self._oracle is None:
             return None
         theirs = self._oracle.logits(folder, [trace.prompt + trace.tokens[:-1] for trace in adapted])
+        _check_finite(theirs)  # a comparison with what is no number would find nothing
         pairs = list(zip(theirs, adapted, strict=True))
         agreed = sum(_n_agreed(logits, trace) for logits, trace in pairs)
         return _Parity(
@@ -127,18 +163,8 @@ class Measurer:
         )
 
 
-def _copies_that_fit(model_dir: Path, memory_bytes: int) -> int:
-    """How often the model fits in float32: twice, ours and PEFT's, or once, or not at all.
-
-    Ours has an embedding and a head even where they are one tensor.
-    """
-    checkpoint, spec = Checkpoint(model_dir), load_model_spec(model_dir)
-    one = FLOAT32_BYTES * (checkpoint.n_elements + (spec.vocab * spec.hidden if spec.tied_embeddings else 0))
-    return min(2, max(0, memory_bytes - WORKSPACE_BYTES) // one)
-
-
-def _check_finite(traces: Sequence[Trace]) -> None:
-    if not all(bool(torch.isfinite(trace.logits).all()) for trace in traces):
+def _check_finite(logits: Sequence[torch.Tensor]) -> None:
+    if not all(bool(torch.isfinite(values).all()) for values in logits):
         raise AdapterRejected(
             "certificate_failed",
             subject=WEIGHTS_FILE,
@@ -163,7 +189,8 @@ def _n_agreed(logits: torch.Tensor, trace: Trace) -> int:
 
 def _relative_difference(together: Trace, alone: Trace) -> float:
     largest = max(float(alone.logits.abs().max()), SMALLEST)
-    return float((together.logits - alone.logits).abs().max()) / largest
+    difference = float((together.logits - alone.logits).abs().max()) / largest
+    return difference if math.isfinite(difference) else math.inf  # the largest of some would not be no number
 
 
 def _same_tokens(together: Trace, alone: Trace) -> bool:

@@ -78,9 +78,9 @@ class OwnModel:
             self._weights = load_weights(model_dir, self.spec, dtype=torch.float32, ops=self._ops)
         self._linears = ServedLinears(ops=self._ops, weights=self._weights, table=self.table)
 
-    def pack(self, normalised: bytes, digest: str) -> AdapterImage:
+    def pack(self, normalised: bytes, digest: str, dtype: torch.dtype) -> AdapterImage:
         """Raises AdapterRejected or AdapterImageDamaged."""
-        return pack_image(normalised, digest=digest, table=self.table, dtype=torch.float32, base=self._linears)
+        return pack_image(normalised, digest=digest, table=self.table, dtype=dtype, base=self._linears)
 
     def arena(self, *extents: torch.Tensor) -> LoraArena:
         """An arena with these packed adapters one behind the other: the first at grain 0."""

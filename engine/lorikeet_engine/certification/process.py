@@ -3,7 +3,7 @@
 The child needs torch, transformers and PEFT; this side none of them. It holds the model for the adapters that follow,
 and ends by itself when none has come for a while.
 
-    to the child      one JSON line an adapter: folder, image, digest
+    to the child      one JSON line an adapter: folder, image, digest, serving_dtype
     from the child    one JSON line each: measured | rejected | failed
 """
 
@@ -68,14 +68,17 @@ class Certifier:
         self._child: subprocess.Popen[bytes] | None = None
         self._is_closed = False
 
-    def measure(self, *, folder: Path, image: Path, digest: str) -> Measured:
+    def measure(self, *, folder: Path, image: Path, digest: str, serving_dtype: str) -> Measured:
         """The adapter uploaded as the files of `folder`, whose normalised file is `image`.
 
+        `serving_dtype` is the engine's number format: "bfloat16", "float16" or "float32".
+
         Raises:
-            AdapterRejected: the arithmetic of its weights leaves float32, or it does not fit the base model.
+            AdapterRejected: its weights leave float32 or the engine's format, PEFT does not load it, or it fits
+                neither the base model nor the memory.
             CertifierBroken: nothing is known; the next adapter gets a new child.
         """
-        request = {"folder": str(folder), "image": str(image), "digest": digest}
+        request = {"folder": str(folder), "image": str(image), "digest": digest, "serving_dtype": serving_dtype}
         with self._lock:
             answer = self._ask(json.dumps(request).encode() + b"\n")
         if "measured" in answer:

@@ -29,7 +29,7 @@ class Made:
 
     @property
     def given(self) -> dict[str, Any]:
-        return {"folder": self.folder, "image": self.image, "digest": self.digest}
+        return {"folder": self.folder, "image": self.image, "digest": self.digest, "serving_dtype": "float32"}
 
 
 Make = Callable[..., Made]

@@ -16,14 +16,16 @@ from safetensors.torch import load_file, save_file
 from lorikeet_adapters.errors import AdapterImageDamaged, AdapterRejected
 from lorikeet_adapters.manifest import GRAIN
 from lorikeet_engine.certification.measured import Measured, disturbances, failures
-from lorikeet_engine.certification.measuring import WORKSPACE_BYTES, Measurer
+from lorikeet_engine.certification.measuring import Measurer
 from lorikeet_engine.certification.neighbour import neighbour_extent, neighbour_rank
 from lorikeet_engine.certification.own_model import Line, OwnModel
+from lorikeet_engine.certification.room import WORKSPACE_BYTES
 from lorikeet_engine.ops.cpu import CpuOps
 from tests.engine.certification.conftest import Made, Make
 from tests.support.tiny_models import CONFIGS, load_oracle, oracle_logits, save_model
 
 ONCE = WORKSPACE_BYTES + 400_000  # the tiny model takes 314 kB in float32
+NEVER = WORKSPACE_BYTES + 300_000
 KINDS: dict[str, dict[str, Any]] = {
     "two modules": {},
     "all linears": {"target_modules": "all-linear", "r": 16},
@@ -132,7 +134,7 @@ def test_a_model_that_does_not_fit_once_is_read_from_its_files_and_measured_the_
     model_dir: Path, measurer: Measurer, make: Make, kind: str
 ) -> None:
     made = make(**KINDS[kind])
-    streamed = Measurer(model_dir, "tiny", max_rank=64, memory_bytes=0).measure(**made.given)
+    streamed = Measurer(model_dir, "tiny", max_rank=64, memory_bytes=NEVER).measure(**made.given)
     held = measurer.measure(**made.given)
     assert (streamed.oracle, streamed.n_tokens, streamed.neighbours_unchanged) == ("reference_ops", 4, True)
     assert streamed.effect == pytest.approx(held.effect, rel=1e-4)

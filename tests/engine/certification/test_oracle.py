@@ -78,7 +78,7 @@ def test_a13_names_in_a_configuration_are_those_of_its_authors_model(
     _, digest, data = normalise_folder(folder, measurer.table)
     image = folder.with_suffix(".image")
     image.write_bytes(data)
-    measured = measurer.measure(folder=folder, image=image, digest=digest)
+    measured = measurer.measure(folder=folder, image=image, digest=digest, serving_dtype="float16")
     assert failures(measured) == ()
     assert measured == measurer.measure(**plain.given)
 
@@ -135,7 +135,7 @@ def test_a15_elsewhere_a_module_without_tensors_changes_nothing_to_peft(
     assert "lm_head" in adapter.warnings[0]
     image = folder.with_suffix(".image")
     image.write_bytes(data)
-    assert failures(measurer.measure(folder=folder, image=image, digest=digest)) == ()
+    assert failures(measurer.measure(folder=folder, image=image, digest=digest, serving_dtype="float16")) == ()
     found = PeftOracle(model_dir, measurer.table).logits(folder, [TEXT])[0]
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
@@ -157,7 +157,7 @@ def test_what_peft_does_not_load_is_the_files_fault_and_the_next_adapter_is_meas
     before = measurer.measure(**plain.given)
     folder = respelt(plain.folder, tmp_path / "changed", **changes)
     with pytest.raises(AdapterRejected, match=reason) as rejected:
-        measurer.measure(folder=folder, image=plain.image, digest=plain.digest)
+        measurer.measure(**plain.given | {"folder": folder})
     assert rejected.value.code == "certificate_failed"
     assert measurer.measure(**plain.given) == before
 
@@ -197,6 +197,6 @@ def test_a19_an_expression_that_one_module_makes_slow_is_stopped_beside_peft_as_
     monkeypatch.setattr("lorikeet_engine.certification.oracle.limited_time", lambda: patterns.limited_time(0.3))
     started = time.monotonic()
     with pytest.raises(AdapterRejected) as rejected:
-        measurer.measure(folder=folder, image=plain.image, digest=plain.digest)
+        measurer.measure(**plain.given | {"folder": folder})
     assert rejected.value.code == "pattern_not_allowed"
     assert time.monotonic() - started < 20

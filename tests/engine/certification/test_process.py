@@ -18,7 +18,12 @@ from lorikeet_engine.certification import process
 from lorikeet_engine.certification.process import Certifier, CertifierBroken
 from tests.engine.certification.conftest import Made, Make
 
-REQUEST: dict[str, Any] = {"folder": Path("folder"), "image": Path("image"), "digest": "0" * 64}
+REQUEST: dict[str, Any] = {
+    "folder": Path("folder"),
+    "image": Path("image"),
+    "digest": "0" * 64,
+    "serving_dtype": "bfloat16",
+}
 Open = Callable[..., Certifier]
 PATCHED = "import sys\nimport lorikeet_engine.certification.__main__ as child\n{patch}\nchild.main(sys.argv[1:])"
 

@@ -27,8 +27,8 @@ class Jail(Protocol):
 class Certifier(Protocol):
     """Computes with an adapter and compares."""
 
-    def measure(self, *, folder: Path, image: Path, digest: str) -> Measured:
-        """Raises CertifierBroken."""
+    def measure(self, *, folder: Path, image: Path, digest: str, serving_dtype: str) -> Measured:
+        """`serving_dtype` is the engine's number format. Raises AdapterRejected, CertifierBroken."""
 
     def close(self) -> None: ...
 

@@ -106,6 +106,7 @@ def _certificate_of(folder: Path, settings: Settings, max_rank: int) -> Certific
         say(f"not part of the adapter: {name}")
     model_dir = asyncio.run(prepared_model(settings))
     table = load_model_spec(model_dir).module_table(settings.model_name)
+    dtype = _serving_dtype(settings)
     certifier = Certifier(
         model_dir=model_dir,
         base_model_name=settings.model_name,
@@ -116,7 +117,7 @@ def _certificate_of(folder: Path, settings: Settings, max_rank: int) -> Certific
         image = Path(work) / "image"
         files = {file.name: file.path.resolve() for file in content.files}
         record = validate_in_jail(files, table=table, max_rank=max_rank, image=image)
-        measured = certifier.measure(folder=folder.resolve(), image=image, digest=record.digest)
+        measured = certifier.measure(folder=folder.resolve(), image=image, digest=record.digest, serving_dtype=dtype)
     if failed := failures(measured) + disturbances(measured):
         raise AdapterRejected.restored("certificate_failed", f"It is not served exactly: {'; '.join(failed)}.", None)
     return certificate_of(
@@ -124,10 +125,22 @@ def _certificate_of(folder: Path, settings: Settings, max_rank: int) -> Certific
         measured,
         base_model=settings.model_name,
         config_digest=next(file.sha256 for file in content.files if file.name == CONFIG_FILE),
-        serving_bytes=record.serving_bytes(FLOAT32_BYTES if settings.engine.dtype == "float32" else HALF_BYTES),
+        serving_bytes=record.serving_bytes(FLOAT32_BYTES if dtype == "float32" else HALF_BYTES),
         served_alike=None,
         made_at=int(time.time() * 1e6),
     )
+
+
+def _serving_dtype(settings: Settings) -> str:
+    """The number format that an engine with these settings would serve in."""
+    from lorikeet_engine.errors import UnsupportedModel
+    from lorikeet_engine.execution.machine.device import resolve_device, resolve_dtype
+
+    try:
+        device = resolve_device(settings.engine.device)
+        return str(resolve_dtype(settings.engine.dtype, device)).removeprefix("torch.")
+    except UnsupportedModel as error:
+        raise CommandFailed(ExitCode.USAGE, str(error)) from None
 
 
 def _refusal(rejected: AdapterRejected, *, as_json: bool) -> CommandFailed:

@@ -173,7 +173,7 @@ class VersionValidator:
                 verdicts.check_not_quarantined(work, job.tenant_id, record.digest)
             info = self._tools.engine.info()
             serving_bytes = self._check_room(record, info)
-            measured = self._measure(job, folder, image, record.digest)
+            measured = self._measure(job, folder, image, record.digest, info.dtype)
             if measured.base_model_digest != info.model_digest:
                 raise ModelsDiffer("this worker has another base model than the engine")
             if failed := failures(measured):
@@ -210,12 +210,12 @@ class VersionValidator:
             )
         return serving_bytes
 
-    def _measure(self, job: LeasedJob, folder: Path, image: Path, digest: str) -> Measured:
+    def _measure(self, job: LeasedJob, folder: Path, image: Path, digest: str, dtype: str) -> Measured:
         """Once for each version: a validation that waits for engine or store comes here again and again."""
         subject = Subject(job.tenant_id, job.version_id, digest)
         if (known := self._measurements.find(subject)) is not None:
             return known
-        measured = self._tools.certifier.measure(folder=folder, image=image, digest=digest)
+        measured = self._tools.certifier.measure(folder=folder, image=image, digest=digest, serving_dtype=dtype)
         if not disturbances(measured):  # a fault of ours may be gone in the next attempt
             self._measurements.keep(subject, measured)
         return measured
