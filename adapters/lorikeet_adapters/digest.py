@@ -70,7 +70,10 @@ def write_normalised(adapter: ValidatedAdapter, weights: Sequence[Path], out: Bi
 
 
 def read_normalised_file(data: bytes, digest: str) -> NormalisedAdapter:
-    """The deltas of a normalised file whose digest must be `digest`; raises AdapterImageDamaged."""
+    """The deltas of a normalised file whose digest must be `digest`; raises AdapterImageDamaged.
+
+    The one place where stored bytes are held against their digest: nobody can use them without it.
+    """
     if hashlib.sha256(data).hexdigest() != digest:
         raise AdapterImageDamaged(digest, "its content has another digest")
     try:

@@ -1,8 +1,8 @@
 """Fetching adapter images in the background: read, verify, pack; the loop only polls.
 
 Owns two threads and the set of loads in progress. It does not know the arena: a loaded image goes to whoever asked.
-Two may wait for the store, but one packs at a time: the steps that go on meanwhile need their core and the
-interpreter, and two that pack beside them took both.
+Two may wait for the store, but one computes at a time, verifying included: the steps that go on meanwhile need their
+core and the interpreter, and two that work beside them took both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ N_THREADS = 2
 
 
 class NormalisedSource(Protocol):
-    """Where verified, normalised adapters come from (`lorikeet_adapters.source.AdapterSource`)."""
+    """Where normalised adapters come from, not yet verified (`lorikeet_adapters.source.AdapterSource`)."""
 
     def read_normalised(self, tenant: str, digest: str) -> bytes: ...
 
