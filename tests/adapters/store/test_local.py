@@ -85,3 +85,21 @@ def test_the_room_left_is_that_of_its_file_system(local: LocalBlobStore) -> None
     space = local.free_space()
     assert space is not None
     assert 0 < space.free_bytes <= space.total_bytes
+
+
+def test_a_blob_that_another_deletes_before_it_is_compared_is_put_again(
+    local: LocalBlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = tmp_path / "content"
+    content.write_bytes(b"bytes")
+    local.put_file("a/b", content)
+    compare = local._check_equal
+
+    def deleted_meanwhile(key: str, temporary: Path) -> None:
+        monkeypatch.setattr(local, "_check_equal", compare)
+        local.delete(key)
+        compare(key, temporary)
+
+    monkeypatch.setattr(local, "_check_equal", deleted_meanwhile)
+    local.put_file("a/b", content)
+    assert local.read("a/b") == b"bytes"
