@@ -208,7 +208,7 @@ def test_a6_what_hangs_up_does_not_keep_an_adapter_from_being_unloaded(
     engine = start_engine(max_num_seqs=2 if moment == "queued" else 8, max_model_len=60_000, n_blocks=40_000)
     loop = engine.parts.loop
     engine.parts.loader.delay = NEVER if moment == "loading" else 1
-    n_prompt = 4000 if moment == "prefill" else 9
+    n_prompt = 12_000 if moment == "prefill" else 9  # so long that nobody who looks can miss it
 
     async def leave_behind(client: EngineClient) -> None:
         generations = [
