@@ -23,6 +23,7 @@ MAX_ALPHA: Final = 4096
 MAX_NAMES: Final = 4096
 MAX_EXPRESSIONS: Final = 128
 SHOWN_NAMES: Final = 64
+MAX_WHOLE: Final = 1 << 53  # beyond it, readers of JSON no longer agree
 
 # Initialisations after which the base model is still the one that is served, spelled as PEFT accepts them.
 _ANY_CASE_INITS: Final = ("gaussian", "mica")
@@ -123,7 +124,7 @@ def as_record(settings: LoraSettings) -> dict[str, object]:
         "alpha_pattern": _shown(settings.alpha_patterns),
         "target_modules": _names_shown(targets.modules),
         "exclude_modules": _names_shown(targets.exclude),
-        "layers_to_transform": sorted(targets.layers)[:SHOWN_NAMES],
+        "layers_to_transform": [_whole(layer) for layer in sorted(targets.layers)[:SHOWN_NAMES]],
         "layers_pattern": [_short(pattern) for pattern in targets.layers_patterns[:SHOWN_NAMES]],
     }
 
@@ -141,8 +142,12 @@ def _names_shown(names: frozenset[str] | str) -> list[str] | str:
     return shown if len(names) <= SHOWN_NAMES else [*shown, f"... {len(names) - SHOWN_NAMES} more"]
 
 
+def _whole(number: int) -> int | str:
+    return number if abs(number) <= MAX_WHOLE else quoted(number)
+
+
 def _short(text: str) -> str:
-    return text if text.isascii() and len(text) <= SHOWN_CHARACTERS else quoted(text)
+    return text if text.isascii() and text.isprintable() and len(text) <= SHOWN_CHARACTERS else quoted(text)
 
 
 def _parse(data: bytes) -> dict[str, object]:

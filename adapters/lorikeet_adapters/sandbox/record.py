@@ -6,11 +6,13 @@ and the digest is that of the bytes which arrived here.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from lorikeet_adapters.config.settings import MAX_WHOLE
 from lorikeet_adapters.header import MAX_TENSORS
 from lorikeet_adapters.manifest import GRAIN, MAX_RANK
 from lorikeet_adapters.modules import MODULES, ModuleTable
@@ -19,10 +21,13 @@ from lorikeet_adapters.validate import DTYPE_NAMES
 
 ITEMSIZES: Final = (2, 4)
 MAX_WARNINGS: Final = 64
+MAX_CONFIG_ITEMS: Final = 256  # of one object or list; `config` has no longer ones
+MAX_TEXT: Final = 512
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _DECIMAL: Final = re.compile(r"[1-9][0-9]{0,4}")
 _MAX_GRAINS: Final = 1 << 31
+_Items = TypeVar("_Items", dict[str, Any], list[Any])
 
 
 class BadAnswer(Exception):
@@ -92,7 +97,7 @@ def record_of(answer: object, *, table: ModuleTable, max_rank: int) -> Validated
         dtype=_among(fields["dtype"], tuple(DTYPE_NAMES.values()), "dtype"),
         tensor_count=_whole(fields["tensor_count"], MAX_TENSORS, "tensor_count"),
         target_modules=targets,
-        config=_object(fields["config"], "config"),
+        config=_config(fields["config"]),
         warnings=_warnings(fields["warnings"]),
         n_grains={size: _whole(n_grains[str(size)], _MAX_GRAINS, "n_grains") for size in ITEMSIZES},
     )
@@ -133,6 +138,39 @@ def _decimal(rank: str, max_rank: int) -> str:
 
 def _digest(value: object) -> str:
     _require(isinstance(value, str) and _DIGEST.fullmatch(value) is not None, "digest")
+    return str(value)
+
+
+def _config(value: object) -> dict[str, object]:
+    """For a database and for pages: plain JSON, two levels of it, whose texts are short and printable."""
+    return {_text(key): _plain(item, depth=1) for key, item in _bounded(_object(value, "config")).items()}
+
+
+def _plain(value: object, *, depth: int) -> object:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, float):
+        _require(math.isfinite(value), "config")
+        return value
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        _require(abs(value) <= MAX_WHOLE, "config")
+        return value
+    _require(depth > 0 and isinstance(value, dict | list), "config")
+    if isinstance(value, dict):
+        return {_text(key): _plain(item, depth=depth - 1) for key, item in _bounded(value).items()}
+    assert isinstance(value, list)
+    return [_plain(item, depth=depth - 1) for item in _bounded(value)]
+
+
+def _bounded(items: _Items) -> _Items:
+    _require(len(items) <= MAX_CONFIG_ITEMS, "config")
+    return items
+
+
+def _text(value: object) -> str:
+    _require(isinstance(value, str) and len(value) <= MAX_TEXT and value.isprintable(), "config")
     return str(value)
 
 

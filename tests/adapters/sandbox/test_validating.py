@@ -20,7 +20,15 @@ from lorikeet_adapters.sandbox.jail import JailBroken
 from lorikeet_adapters.sandbox.record import BadAnswer, ValidatedRecord, record_of
 from lorikeet_adapters.sandbox.validating import validate_in_jail
 from lorikeet_adapters.validate import validate_adapter
-from tests.support.lora_files import TABLE, AdapterFiles, tensor_name, tensors, with_header, write_files
+from tests.support.lora_files import (
+    TABLE,
+    AdapterFiles,
+    tensor_name,
+    tensors,
+    validate_folder,
+    with_header,
+    write_files,
+)
 
 SMALL = JailLimits(memory_bytes=280 << 20)
 
@@ -128,6 +136,20 @@ def test_the_form_of_an_answer() -> None:
     assert record_of(GOOD, table=TABLE, max_rank=64).rank_max == 4
 
 
+def test_the_record_of_any_configuration_has_that_form(tmp_path: Path) -> None:
+    files = write_files(
+        tmp_path,
+        base_model_name_or_path="\x1b[2J\n" * 100,
+        target_modules=["q_proj", "v_proj", "\u202e", "\x00"],
+        layers_to_transform=[0, 1, 1 << 60, -(1 << 60), *range(2, 500)],
+        rank_pattern={"\x07" * 200: 4, "q_proj": 4, "x" * 256: 4},
+        alpha_pattern={"\t": 8, **{f"m{n}": 0.5 for n in range(500)}},
+        exclude_modules="\v" * 256,
+    )
+    config = json.loads(json.dumps(validate_folder(files.config.parent).config))
+    assert record_of({**GOOD, "config": config}, table=TABLE, max_rank=64).config == config
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -135,7 +157,12 @@ def test_the_form_of_an_answer() -> None:
         {"rank_max": 65}, {"modules": {"self_attn.q_proj": 3}}, {"modules": {"lm_head": 2}}, {"modules": []},
         {"ranks": {"04": 2}}, {"ranks": {"4": 3}}, {"ranks": {"65": 2}}, {"ranks": {}}, {"dtype": "int8"},
         {"tensor_count": -1}, {"tensor_count": 1.5}, {"target_modules": ["self_attn.k_proj"]}, {"target_modules": "q"},
-        {"config": None}, {"warnings": "none"}, {"warnings": [1]}, {"warnings": ["w"] * 65}, {"n_grains": {"2": 60}},
+        {"config": None}, {"config": []}, {"config": {"r": float("nan")}}, {"config": {"r": 1 << 60}},
+        {"config": {"r": {"a": {"b": 1}}}}, {"config": {"r": [[1]]}}, {"config": {"a\x00": 1}},
+        {"config": {"a": "\x1b["}}, {"config": {"a": "x" * 513}}, {"config": {"x" * 513: 1}},
+        {"config": {"a": ["b", "\n"]}}, {"config": {5: 1}},
+        {"config": {"a": [1] * 257}}, {"config": {str(n): 1 for n in range(257)}}, {"config": {"a": {"\u202e": 1}}},
+        {"warnings": "none"}, {"warnings": [1]}, {"warnings": ["w"] * 65}, {"n_grains": {"2": 60}},
         {"n_grains": {"2": 60, "4": 0}}, {"n_grains": {"2": 60, "4": 1 << 40}}, {"more": 1},
     ],
 )  # fmt: skip
