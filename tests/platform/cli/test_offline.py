@@ -91,6 +91,19 @@ def test_a17_convert_warns_makes_safetensors_and_says_what_comes_next(
     assert (again.code, "File exists" in again.err) == (5, True)
 
 
+@pytest.mark.slow
+def test_convert_leaves_nothing_when_the_result_is_no_adapter(
+    lorikeet: Commands, fitting: Path, tmp_path: Path
+) -> None:
+    weights = fitting / "adapter_model.safetensors"
+    state = {name: tensor.to(torch.int32) for name, tensor in load_file(weights).items()}
+    torch.save(state, fitting / "adapter_model.bin")
+    weights.unlink()
+    ended = lorikeet("adapters", "convert", fitting, tmp_path / "converted")
+    assert ended.code == 6, ended.err
+    assert not (tmp_path / "converted").exists()
+
+
 def test_convert_says_when_there_is_nothing_to_convert(lorikeet: Commands, adapter: Path, tmp_path: Path) -> None:
     ended = lorikeet("adapters", "convert", adapter, tmp_path / "out")
     assert ended.code == 6

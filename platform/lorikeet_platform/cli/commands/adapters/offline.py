@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,7 +75,11 @@ def convert(
     say("warning: a pickle is a program; convert only what comes from an author you trust")
     try:
         n_tensors = convert_pickle(folder, out)
-        read_folder(out)
+        try:
+            read_folder(out)
+        except BaseException:
+            shutil.rmtree(out, ignore_errors=True)  # it was made here, and is no adapter
+            raise
     except AdapterRejected as rejected:
         raise _refusal(rejected, as_json=False) from None
     except OSError as error:
