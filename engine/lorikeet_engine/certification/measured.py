@@ -12,7 +12,12 @@ from lorikeet_adapters.certificate import NEIGHBOUR_TOLERANCE, PARITY_TOLERANCE,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The measured part of a certificate; the fields mean what they mean there."""
+    """The measured part of a certificate; the fields mean what they mean there.
+
+    Attributes:
+        own_max_logit_difference: like that of the neighbours, between the adapter's own lines in company and alone.
+        own_unchanged: those lines' tokens in company are those alone.
+    """
 
     base_model_digest: str
     effect: float
@@ -20,6 +25,8 @@ class Measured:
     max_logit_difference: float | None
     logit_scale: float | None
     greedy_agreement: float | None
+    own_max_logit_difference: float
+    own_unchanged: bool
     neighbour_max_logit_difference: float
     neighbours_unchanged: bool
     n_probes: int
@@ -54,7 +61,7 @@ def _is_sound(name: str, value: object) -> bool:
             return isinstance(value, str) and len(value) == 64
         case "oracle":
             return value in ("peft", "reference_ops")
-        case "neighbours_unchanged":
+        case "neighbours_unchanged" | "own_unchanged":
             return isinstance(value, bool)
         case "n_probes" | "n_tokens":
             return type(value) is int and value > 0
@@ -78,14 +85,17 @@ def failures(measured: Measured) -> tuple[str, ...]:
 
 
 def disturbances(measured: Measured) -> tuple[str, ...]:
-    """What it did to its neighbours in a mixed batch. No file can be at fault for that: the engine's code is."""
+    """What is otherwise in a mixed batch than alone. No file can be at fault for that: the engine's code is."""
     found = []
-    neighbour = measured.neighbour_max_logit_difference
-    if neighbour > NEIGHBOUR_TOLERANCE:
-        found.append(
-            f"its neighbours' logits in a mixed batch differ from those alone by {neighbour:.3g} of the largest, "
-            f"allowed: {NEIGHBOUR_TOLERANCE:g}"
-        )
-    if not measured.neighbours_unchanged:
-        found.append("its neighbours' tokens in a mixed batch are not those alone")
+    for whose, difference, is_unchanged in (
+        ("its neighbours'", measured.neighbour_max_logit_difference, measured.neighbours_unchanged),
+        ("its own", measured.own_max_logit_difference, measured.own_unchanged),
+    ):
+        if difference > NEIGHBOUR_TOLERANCE:
+            found.append(
+                f"{whose} logits in a mixed batch differ from those alone by {difference:.3g} of the largest, "
+                f"allowed: {NEIGHBOUR_TOLERANCE:g}"
+            )
+        if not is_unchanged:
+            found.append(f"{whose} tokens in a mixed batch are not those alone")
     return tuple(found)

@@ -109,7 +109,8 @@ class Measurer:
         adapted, others = company[: len(self._probes)], company[len(self._probes) :]
         _check_finite([trace.logits for trace in adapted])
         own = self._alone([Line(trace.prompt, 0, trace.tokens) for trace in adapted[:N_COMPANIONS]], arena)
-        pairs = list(zip([*adapted[:N_COMPANIONS], *others], [*own, *neighbours, *self._base], strict=True))
+        own_pairs = list(zip(adapted[:N_COMPANIONS], own, strict=True))
+        pairs = list(zip(others, [*neighbours, *self._base], strict=True))
         parity = self._parity(folder, adapted)
         return Measured(
             base_model_digest=self._digest,
@@ -118,6 +119,8 @@ class Measurer:
             max_logit_difference=None if parity is None else parity.difference,
             logit_scale=None if parity is None else parity.scale,
             greedy_agreement=None if parity is None else parity.agreement,
+            own_max_logit_difference=max(_relative_difference(*pair) for pair in own_pairs),
+            own_unchanged=all(_same_tokens(*pair) for pair in own_pairs),
             neighbour_max_logit_difference=max(_relative_difference(*pair) for pair in pairs),
             neighbours_unchanged=all(_same_tokens(*pair) for pair in pairs),
             n_probes=len(self._probes),

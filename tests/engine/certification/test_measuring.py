@@ -166,6 +166,22 @@ def test_logits_that_are_not_finite_are_refused(
     assert "not finite" in rejected.value.message
 
 
+def test_pefts_logits_that_are_no_numbers_are_not_found_equal(
+    measurer: Measurer, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert measurer._oracle is not None
+    honest = measurer._oracle.logits
+
+    def logits(folder: Path, texts: Any) -> list[torch.Tensor]:
+        first, second, *others = honest(folder, texts)
+        return [first, second * math.nan, *others]
+
+    monkeypatch.setattr(measurer._oracle, "logits", logits)
+    with pytest.raises(AdapterRejected, match="not finite") as rejected:
+        measurer.measure(**make().given)
+    assert rejected.value.code == "certificate_failed"
+
+
 def test_a18_an_adapter_of_another_base_model_is_refused(measurer: Measurer, foreign: Made) -> None:
     with pytest.raises(AdapterRejected) as rejected:
         measurer.measure(**foreign.given)
@@ -212,6 +228,8 @@ SOUND = Measured(
     max_logit_difference=1e-3,
     logit_scale=20.0,
     greedy_agreement=1.0,
+    own_max_logit_difference=1e-5,
+    own_unchanged=True,
     neighbour_max_logit_difference=1e-5,
     neighbours_unchanged=True,
     n_probes=4,
@@ -228,6 +246,14 @@ def test_what_fails_a_certificate() -> None:
     assert failures(replace(SOUND, oracle="reference_ops", max_logit_difference=None, logit_scale=None)) == ()
 
 
+def test_an_adapter_that_answers_otherwise_in_company_is_told_from_its_neighbours() -> None:
+    (sentence,) = disturbances(replace(SOUND, own_max_logit_difference=1.1e-4))
+    assert sentence.startswith("its own logits")
+    assert disturbances(replace(SOUND, own_unchanged=False)) == ("its own tokens in a mixed batch are not those alone",)
+    (sentence,) = disturbances(replace(SOUND, neighbours_unchanged=False))
+    assert sentence.startswith("its neighbours' tokens")
+
+
 def test_a_record_crosses_a_pipe() -> None:
     assert Measured.from_record(json.loads(json.dumps(SOUND.as_record()))) == SOUND
 
@@ -236,7 +262,8 @@ def test_a_record_crosses_a_pipe() -> None:
     "change",
     [
         {"effect": math.inf}, {"effect": None}, {"effect": True}, {"oracle": "me"}, {"n_probes": 0}, {"n_tokens": 1.0},
-        {"neighbours_unchanged": 1}, {"base_model_digest": "0"}, {"warnings": [1]}, {"warnings": "w"},
+        {"neighbours_unchanged": 1}, {"own_unchanged": None}, {"own_max_logit_difference": None},
+        {"base_model_digest": "0"}, {"warnings": [1]}, {"warnings": "w"},
         {"oracle": "reference_ops"}, {"logit_scale": None}, {"more": 1},
     ],
 )  # fmt: skip
