@@ -87,7 +87,7 @@ interface VersionRowsProps {
 }
 
 function VersionRows({ slug, version, aliases, engine }: VersionRowsProps) {
-  const hasNotes = version.description !== null || version.reject_code !== null || version.retire_reason !== null;
+  const hasNotes = version.description !== null || version.reject_detail !== null || version.retire_reason !== null;
   return (
     <Fragment>
       <Table.Tr
@@ -167,7 +167,7 @@ function Notes({ version }: { version: Version }) {
           {version.description}
         </Text>
       )}
-      {version.reject_code !== null && (
+      {version.reject_detail !== null && (
         <Alert
           color={version.state === "rejected" ? "red" : "orange"}
           variant="light"

@@ -24,7 +24,7 @@ export function Outcome({ slug, version, onAnother }: { slug: string; version: V
         <Text fz="sm" aria-live="polite">
           {sentence(newest, version)}
         </Text>
-        {newest.reject_code !== null && (
+        {newest.reject_detail !== null && (
           <Alert color={newest.state === "rejected" ? "red" : "orange"} variant="light" p="xs">
             <Text fz="sm" style={{ overflowWrap: "anywhere" }}>
               <Text span ff="monospace" fz="sm" fw={600} mr={8} c="inherit">

@@ -30,7 +30,7 @@ export function ReportPanel({ version, aliases }: { version: Version; aliases: r
 }
 
 function Verdict({ version }: { version: Version }) {
-  if (version.reject_code !== null) {
+  if (version.reject_detail !== null) {
     const isOurs = version.state === "failed_internal";
     return (
       <Alert

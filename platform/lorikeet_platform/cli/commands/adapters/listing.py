@@ -75,7 +75,7 @@ def _print_versions(found: list[dict[str, Any]]) -> None:
             v["rank"],
             mebibytes(v["serving_bytes"]),
             day_and_time(v["created_at"]),
-            v["reject_code"] or v["retire_reason"],
+            v["reject_code"] or v["reject_detail"] or v["retire_reason"],
             " ".join(v["target_modules"]),
         )
         for v in found
