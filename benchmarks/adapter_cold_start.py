@@ -150,7 +150,7 @@ class Bench:
         self.loop.step(time.monotonic())
 
     def decode(self, n_rows: int) -> None:
-        """Start requests that decode for longer than a pair of turns, in place of those of the last one."""
+        """Start requests that decode for longer than a turn, in place of those of the last one."""
         for name in self._decoding:
             self.loop.abort(name)
         self._decoding = [self.submit(None, max_tokens=LONGEST_ANSWER) for _ in range(n_rows)]
@@ -178,7 +178,10 @@ class Bench:
     def pair(self, seconds: float) -> tuple[Turns, float]:
         """A turn of each kind, and the share of the machine that others took."""
         clock, machine, own = time.perf_counter(), machine_seconds(), time.process_time()
+        # Each turn begins anew: a step takes longer as its contexts grow.
+        self.decode(ROWS)
         quiet, _ = self.turn(seconds, loads=False)
+        self.decode(ROWS)
         loading, n_loads = self.turn(seconds, loads=True)
         cores = len(os.sched_getaffinity(0))
         foreign = machine_seconds() - machine - (time.process_time() - own)
@@ -255,7 +258,6 @@ def step_times(bench: Bench, sizes: Sizes) -> list[Figure]:
     quiet, noisy = Turns(), Turns()
     tries = 0
     while quiet.n_pairs < sizes.n_pairs and tries < sizes.n_tries:
-        bench.decode(ROWS)
         tries += 1
         turns, foreign = bench.pair(sizes.turn_s)
         (quiet if foreign <= MOST_FOREIGN else noisy).add(turns)
