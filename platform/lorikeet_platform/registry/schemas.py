@@ -152,7 +152,11 @@ class AliasRollback(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     to_revision: int | None = Field(
-        default=None, ge=1, le=HIGHEST_NUMBER, strict=True, description="when absent the one before; what a rollback left is passed over"
+        default=None,
+        ge=1,
+        le=HIGHEST_NUMBER,
+        strict=True,
+        description="when absent the one before; what a rollback left is passed over",
     )
     reason: str | None = Field(default=None, max_length=500)
 

@@ -62,7 +62,7 @@ def set_alias(
 def rollback(
     name: Name,
     alias: AliasName = "live",
-    to: Annotated[int | None, typer.Option("--to", help="A revision of the history, instead of the one before.")] = None,
+    to: Annotated[int | None, typer.Option("--to", help="A revision of the history, not the one before.")] = None,
     reason: Why = None,
     api_url: ApiUrl = DEFAULT_API_URL,
     as_json: AsJson = False,

@@ -138,12 +138,11 @@ def _certificate_of(folder: Path, settings: Settings, max_rank: int) -> Certific
 
 def _serving_dtype(settings: Settings) -> str:
     """The number format that an engine with these settings would serve in."""
+    from lorikeet_engine.certification.serving_format import serving_format
     from lorikeet_engine.errors import UnsupportedModel
-    from lorikeet_engine.execution.machine.device import resolve_device, resolve_dtype
 
     try:
-        device = resolve_device(settings.engine.device)
-        return str(resolve_dtype(settings.engine.dtype, device)).removeprefix("torch.")
+        return serving_format(settings.engine.dtype, settings.engine.device)
     except UnsupportedModel as error:
         raise CommandFailed(ExitCode.USAGE, str(error)) from None
 
