@@ -23,11 +23,11 @@ from lorikeet_adapters.files import WEIGHTS_FILE
 from lorikeet_adapters.image import AdapterImage
 from lorikeet_adapters.manifest import GRAIN, extent_grains
 from lorikeet_engine.build import digest_of_model
+from lorikeet_engine.certification.compared.neighbour import neighbour_extent, neighbour_rank
+from lorikeet_engine.certification.compared.oracle import PeftOracle
+from lorikeet_engine.certification.compared.own_model import Line, OwnModel, Trace
+from lorikeet_engine.certification.compared.probes import N_TOKENS, probes_of
 from lorikeet_engine.certification.measured import Measured
-from lorikeet_engine.certification.neighbour import neighbour_extent, neighbour_rank
-from lorikeet_engine.certification.oracle import PeftOracle
-from lorikeet_engine.certification.own_model import Line, OwnModel, Trace
-from lorikeet_engine.certification.probes import N_TOKENS, probes_of
 from lorikeet_engine.certification.room import FLOAT32_BYTES, Room
 from lorikeet_engine.lora.arena import LoraArena
 

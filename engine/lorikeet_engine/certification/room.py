@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from lorikeet_adapters.errors import AdapterRejected
-from lorikeet_engine.certification.streamed import Checkpoint
+from lorikeet_engine.certification.compared.streamed import Checkpoint
 from lorikeet_engine.model_spec import load_model_spec
 
 FLOAT32_BYTES: Final = 4

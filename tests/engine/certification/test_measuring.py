@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from lorikeet_adapters.errors import AdapterImageDamaged, AdapterRejected
 from lorikeet_adapters.manifest import GRAIN
+from lorikeet_engine.certification.compared.neighbour import neighbour_extent, neighbour_rank
+from lorikeet_engine.certification.compared.own_model import Line, OwnModel
 from lorikeet_engine.certification.measured import Measured, disturbances, failures
 from lorikeet_engine.certification.measuring import Measurer
-from lorikeet_engine.certification.neighbour import neighbour_extent, neighbour_rank
-from lorikeet_engine.certification.own_model import Line, OwnModel
 from lorikeet_engine.certification.room import WORKSPACE_BYTES
 from lorikeet_engine.ops.cpu import CpuOps
 from tests.engine.certification.conftest import Made, Make

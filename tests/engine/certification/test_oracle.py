@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from lorikeet_adapters.config import patterns
 from lorikeet_adapters.errors import AdapterRejected
+from lorikeet_engine.certification.compared.oracle import PeftOracle
 from lorikeet_engine.certification.measured import failures
 from lorikeet_engine.certification.measuring import Measurer
-from lorikeet_engine.certification.oracle import PeftOracle
 from lorikeet_engine.model_spec import load_model_spec
 from tests.engine.certification.conftest import Made, Make
 from tests.support.lora_files import normalise_folder
@@ -172,7 +172,7 @@ def test_an_error_of_pefts_own_is_the_files_fault_and_the_next_adapter_is_measur
         raise ValueError("some " + "text" * 100)
 
     with monkeypatch.context() as patch:
-        patch.setattr("lorikeet_engine.certification.oracle.PeftModel", fail)
+        patch.setattr("lorikeet_engine.certification.compared.oracle.PeftModel", fail)
         with pytest.raises(AdapterRejected) as rejected:
             measurer.measure(**made.given)
     assert rejected.value.code == "certificate_failed"
@@ -194,7 +194,9 @@ def test_a19_an_expression_that_one_module_makes_slow_is_stopped_beside_peft_as_
     if field.endswith("_pattern"):
         changes["target_modules"] = ["q_proj", "v_proj", "lm_head"]
     folder = respelt(plain.folder, tmp_path / "slow", **changes)
-    monkeypatch.setattr("lorikeet_engine.certification.oracle.limited_time", lambda: patterns.limited_time(0.3))
+    monkeypatch.setattr(
+        "lorikeet_engine.certification.compared.oracle.limited_time", lambda: patterns.limited_time(0.3)
+    )
     started = time.monotonic()
     with pytest.raises(AdapterRejected) as rejected:
         measurer.measure(**plain.given | {"folder": folder})

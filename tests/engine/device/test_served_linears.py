@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from lorikeet_adapters.modules import MODULES
-from lorikeet_engine.certification.streamed import Checkpoint, PlainOps, streamed_weights
+from lorikeet_engine.certification.compared.streamed import Checkpoint, PlainOps, streamed_weights
 from lorikeet_engine.model_spec import load_model_spec
 from lorikeet_engine.models import served_linears
 from lorikeet_engine.models.served_linears import ServedLinears

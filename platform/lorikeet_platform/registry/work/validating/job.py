@@ -212,7 +212,7 @@ class VersionValidator:
 
     def _measure(self, job: LeasedJob, folder: Path, image: Path, digest: str, dtype: str) -> Measured:
         """Once for each version: a validation that waits for engine or store comes here again and again."""
-        subject = Subject(job.tenant_id, job.version_id, digest)
+        subject = Subject(job.tenant_id, job.version_id, digest, dtype)
         if (known := self._measurements.find(subject)) is not None:
             return known
         measured = self._tools.certifier.measure(folder=folder, image=image, digest=digest, serving_dtype=dtype)

@@ -17,11 +17,12 @@ MOST: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One version's files, which never change, and the adapter that came out of them."""
+    """One version's files, which never change, the adapter that came out of them, and the format it is served in."""
 
     tenant_id: str
     version_id: str
     digest: str
+    serving_dtype: str
 
 
 @dataclass(slots=True)

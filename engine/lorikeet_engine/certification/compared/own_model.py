@@ -16,7 +16,7 @@ import torch
 
 from lorikeet_adapters.image import AdapterImage, pack_image
 from lorikeet_adapters.manifest import GRAIN
-from lorikeet_engine.certification.streamed import Checkpoint, PlainOps, streamed_weights
+from lorikeet_engine.certification.compared.streamed import Checkpoint, PlainOps, streamed_weights
 from lorikeet_engine.execution.kv_cache import KvCache
 from lorikeet_engine.execution.staging import StepBuffer, StepSize
 from lorikeet_engine.identity import AdapterKey

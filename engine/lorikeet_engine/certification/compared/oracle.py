@@ -23,7 +23,7 @@ from lorikeet_adapters.modules import ModuleTable
 from lorikeet_adapters.rules.names import NamedTensor, Part, name_tensors
 from lorikeet_adapters.rules.whole_model import SERVED_PREFIX, WholeModel
 from lorikeet_adapters.weights import open_files, read_index_bytes, read_tensors
-from lorikeet_engine.certification.intention import spell_out
+from lorikeet_engine.certification.compared.intention import spell_out
 
 
 class PeftOracle:
