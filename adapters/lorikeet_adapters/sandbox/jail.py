@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from lorikeet_adapters import strict_json
 from lorikeet_adapters.errors import quoted
+from lorikeet_adapters.sandbox.answers import manner_of, parse_answer
 from lorikeet_adapters.sandbox.confinement.limits import JailLimits
 from lorikeet_adapters.sandbox.rejection import rejection_of
 
@@ -198,34 +198,16 @@ def _wait(child: subprocess.Popen[bytes], deadline: float, wall_s: float) -> int
 
 def _outcome(answer: _Answer, output: _Output, status: int) -> Outcome:
     first, *rest = bytes(answer.data).split(b"\n")
-    head = _parsed(first)
+    head = parse_answer(first, max_depth=MAX_ANSWER_DEPTH)
     if head != _CONFINED:
-        reason = head.get("unavailable", f"the child {_manner(status)} before it was confined")
+        reason = head.get("unavailable", f"the child {manner_of(status)} before it was confined")
         raise JailUnavailable(f"Files of others cannot be looked at safely: {quoted(reason)}")
     if status != 0 or len(rest) != 2 or rest[1]:
-        raise JailBroken(f"it {_manner(status)}, not with one answer")
-    said = _parsed(rest[0])
+        raise JailBroken(f"it {manner_of(status)}, not with one answer")
+    said = parse_answer(rest[0], max_depth=MAX_ANSWER_DEPTH)
     if "done" in said:
         return Outcome(said["done"], output.digest.hexdigest())
     rejected = rejection_of(said.get("rejected"))
     if rejected is not None:
         raise rejected
     raise JailBroken(f"its work ended with {quoted(said.get('broken', 'an answer that is none'))}")
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    try:
-        value = strict_json.loads(line, max_depth=MAX_ANSWER_DEPTH)
-    except strict_json.StrictJsonError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _manner(status: int) -> str:
-    """How a process with this status ended, in words."""
-    if status >= 0:
-        return f"ended with status {status}"
-    try:
-        return f"was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was ended by signal {-status}"

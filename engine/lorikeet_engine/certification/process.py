@@ -22,8 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from lorikeet_adapters import strict_json
 from lorikeet_adapters.errors import quoted
+from lorikeet_adapters.sandbox.answers import manner_of, parse_answer
 from lorikeet_adapters.sandbox.rejection import rejection_of
 from lorikeet_engine.certification.measured import Measured
 
@@ -31,6 +31,7 @@ PROGRAM: Final = ("-I", "-m", "lorikeet_engine.certification")
 MEMORY_BYTES: Final = 8 << 30
 TIMEOUT_S: Final = 900.0
 MAX_ANSWER_BYTES: Final = 64 << 10
+MAX_ANSWER_DEPTH: Final = 8
 _READ_BYTES: Final = 1 << 16
 # Nothing of the parent's: no credentials, nobody's proxy, no GPU that the engine has. Threads wait without a busy core.
 _ENVIRONMENT: Final = {
@@ -107,9 +108,9 @@ class Certifier:
         if self._child is not None and self._child.poll() is None:
             line, status = self._exchange(self._child, request, deadline)
             if line is not None:
-                return _parsed(line)
+                return parse_answer(line, max_depth=MAX_ANSWER_DEPTH)
             if status != 0:
-                raise CertifierBroken(f"the child {_manner(status)}")
+                raise CertifierBroken(f"the child {manner_of(status)}")
         self._end()
         self._child = self._start()
         if self._is_closed:
@@ -117,8 +118,8 @@ class Certifier:
             raise CertifierBroken("it was closed")
         line, status = self._exchange(self._child, request, deadline)
         if line is None:
-            raise CertifierBroken(f"the child {_manner(status)}")
-        return _parsed(line)
+            raise CertifierBroken(f"the child {manner_of(status)}")
+        return parse_answer(line, max_depth=MAX_ANSWER_DEPTH)
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -177,20 +178,3 @@ def _read_line(child: subprocess.Popen[bytes], deadline: float) -> bytes | None:
             if len(data) > MAX_ANSWER_BYTES:
                 raise CertifierBroken(f"the child answered with more than {MAX_ANSWER_BYTES} bytes")
     return data
-
-
-def _parsed(line: bytes) -> Mapping[str, Any]:
-    try:
-        answer = strict_json.loads(line, max_depth=8)
-    except strict_json.StrictJsonError:
-        return {}
-    return answer if isinstance(answer, dict) else {}
-
-
-def _manner(status: int) -> str:
-    if status >= 0:
-        return f"ended with status {status}"
-    try:
-        return f"was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was ended by signal {-status}"
