@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import errno
+import random
 import socket
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
 
 from lorikeet_platform.cli.console import CommandFailed, ExitCode
 from lorikeet_platform.settings import Settings
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 BACKLOG = 2048
+PORTS_TO_CHOOSE_FROM: Final = range(20_000, 32_768)  # outgoing connections get those from 32768 on, on Linux
+TRIES: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +46,19 @@ class Listener:
         return bound
 
     def settled(self) -> Listener:
-        """This listener with its port known to be free; port 0 becomes one that is."""
-        with self.open() as bound:
-            return Listener(self.host, int(bound.getsockname()[1]), self.setting)
+        """This listener with its port known to be free; port 0 becomes one that is.
+
+        Not one of those that the system gives to outgoing connections: one of these could have it by the time that
+        the part which shall listen there has started.
+        """
+        if self.port:
+            with self.open():
+                return self
+        for port in random.sample(PORTS_TO_CHOOSE_FROM, TRIES):
+            chosen = replace(self, port=port)
+            with suppress(CommandFailed), chosen.open():
+                return chosen
+        raise CommandFailed(ExitCode.FAILED, f"no free port was found; choose one with {self.setting}")
 
     def _explain(self, error: OSError) -> str:
         address = f"{self.host}:{self.port}"
