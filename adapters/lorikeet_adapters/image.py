@@ -1,8 +1,8 @@
 """The packed form of an adapter: one contiguous extent, ready to be copied into the device arena.
 
-The only module of this package that needs torch. The layout is planned by `manifest`; here the bytes are put where
-it says: A as it is, B transposed with the scale folded in (in float32, then rounded to the arena's dtype), and behind
-them the vector of a pair that has one, float32:
+Needs torch. The layout is planned by `manifest`; here the bytes are put where it says: A as it is, B transposed with
+the scale folded in (in float32, then rounded to the arena's dtype), and behind them the vector of a pair that has one,
+float32:
 
     the bias of lora_B     scale * bias, which is added to the output
     DoRA's magnitude m     h = g - 1, times what the base weight W gave, is added; g is folded into B as well

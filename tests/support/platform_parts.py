@@ -26,7 +26,7 @@ from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Adapter, AdapterVersion
 from lorikeet_platform.ids import new_id
-from lorikeet_platform.registry.aliases import Change, point_wholly_at
+from lorikeet_platform.registry.aliasing.aliases import Change, point_wholly_at
 from lorikeet_platform.registry.names import DEFAULT_ALIAS
 from lorikeet_platform.settings import LimitSettings, Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics

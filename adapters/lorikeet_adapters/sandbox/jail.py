@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from lorikeet_adapters.errors import quoted
-from lorikeet_adapters.sandbox.answers import manner_of, parse_answer
+from lorikeet_adapters.sandbox.children import end_child, manner_of, parse_answer
 from lorikeet_adapters.sandbox.confinement.limits import JailLimits
 from lorikeet_adapters.sandbox.rejection import rejection_of
 
@@ -125,7 +124,7 @@ def _run(inmate: Inmate, answer: _Answer, output: _Output, limits: JailLimits, *
         with open(write_end, "wb", buffering=0):
             descriptors = {name: file.fileno() for name, file in files.items()}
             child = _spawn(inmate.program, empty, [*descriptors.values(), write_end])
-        stack.callback(_end, child)
+        stack.callback(end_child, child)
         request = {
             "arguments": inmate.arguments,
             "files": descriptors,
@@ -150,16 +149,6 @@ def _spawn(program: Sequence[str], folder: str, descriptors: Sequence[int]) -> s
         start_new_session=True,
         bufsize=0,
     )
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Whatever state it is in."""
-    if child.poll() is None:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    for pipe in (child.stdin, child.stdout):
-        if pipe is not None:
-            pipe.close()
 
 
 def _send(child: subprocess.Popen[bytes], request: Mapping[str, Any]) -> None:

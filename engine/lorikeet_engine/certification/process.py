@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lorikeet_adapters.errors import quoted
-from lorikeet_adapters.sandbox.answers import manner_of, parse_answer
+from lorikeet_adapters.sandbox.children import end_child, manner_of, parse_answer
 from lorikeet_adapters.sandbox.rejection import rejection_of
 from lorikeet_engine.certification.measured import Measured
 
@@ -152,14 +152,8 @@ class Certifier:
 
     def _end(self) -> None:
         child, self._child = self._child, None
-        if child is None:
-            return
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                pipe.close()
+        if child is not None:
+            end_child(child)
 
 
 def _read_line(child: subprocess.Popen[bytes], deadline: float) -> bytes | None:

@@ -19,7 +19,3 @@ class Actor:
 
     tenant_id: str
     name: str
-
-    @property
-    def is_administrator(self) -> bool:
-        return self.name == ADMINISTRATOR

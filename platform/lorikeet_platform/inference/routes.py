@@ -14,7 +14,7 @@ from lorikeet_platform.inference.answers import AnswerWriter, ChatWriter, Headin
 from lorikeet_platform.inference.schemas import ChatRequest, CompletionRequest, parse
 from lorikeet_platform.inference.service import Call, InferenceService
 from lorikeet_platform.inference.streaming import GenerationResponse
-from lorikeet_platform.registry.warming import take_out_damaged
+from lorikeet_platform.registry.versions.warming import take_out_damaged
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.web.access import Caller
 from lorikeet_platform.web.errors import request_id_of

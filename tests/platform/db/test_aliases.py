@@ -13,10 +13,10 @@ from lorikeet_platform.auth.pepper import Pepper
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import AdapterVersion, AliasChange
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.registry import lifecycle
-from lorikeet_platform.registry.alias_changes import perform, plan_set
-from lorikeet_platform.registry.aliases import AliasKey, Change, targets_of
-from lorikeet_platform.registry.lifecycle import Step
+from lorikeet_platform.registry.aliasing.aliases import AliasKey, Change, targets_of
+from lorikeet_platform.registry.aliasing.changes import perform, plan_set
+from lorikeet_platform.registry.versions import lifecycle
+from lorikeet_platform.registry.versions.lifecycle import Step
 from lorikeet_platform.tenants.service import create_tenant
 from tests.support import platform_parts
 

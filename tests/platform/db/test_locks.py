@@ -18,11 +18,11 @@ from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Table, Upload
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.jobs.queue import enqueue
-from lorikeet_platform.registry import lifecycle
-from lorikeet_platform.registry.aliases import lock_adapter
+from lorikeet_platform.registry.aliasing.aliases import lock_adapter
 from lorikeet_platform.registry.catalogue import get_version
-from lorikeet_platform.registry.lifecycle import Step
-from lorikeet_platform.registry.sealing import SealRequest, seal
+from lorikeet_platform.registry.versions import lifecycle
+from lorikeet_platform.registry.versions.lifecycle import Step
+from lorikeet_platform.registry.versions.sealing import SealRequest, seal
 from lorikeet_platform.registry.work.references import lock_tenant
 from lorikeet_platform.settings import LimitSettings
 from lorikeet_platform.tenants.service import create_tenant

@@ -29,7 +29,7 @@ from lorikeet_platform.db.tables import Adapter, AdapterVersion, Table, UsageRec
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.inference.routes import install
 from lorikeet_platform.inference.service import InferenceService
-from lorikeet_platform.registry.aliases import Change, point_wholly_at
+from lorikeet_platform.registry.aliasing.aliases import Change, point_wholly_at
 from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.tenants.service import create_tenant

@@ -14,10 +14,10 @@ from lorikeet_engine.errors import AdapterDamaged, AdapterRetired, AdapterUnavai
 from lorikeet_platform.clock import now_us
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, AliasTarget, Job
 from lorikeet_platform.ids import new_id
-from lorikeet_platform.registry import lifecycle
-from lorikeet_platform.registry.alias_changes import perform, plan_set
-from lorikeet_platform.registry.aliases import AliasKey, Change
-from lorikeet_platform.registry.lifecycle import Step
+from lorikeet_platform.registry.aliasing.aliases import AliasKey, Change
+from lorikeet_platform.registry.aliasing.changes import perform, plan_set
+from lorikeet_platform.registry.versions import lifecycle
+from lorikeet_platform.registry.versions.lifecycle import Step
 from tests.platform.inference.conftest import CHAT, Gateway
 from tests.support.scripted_engine import HELLO
 

@@ -10,8 +10,8 @@ from sqlalchemy import event
 
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.registry.alias_changes import perform, plan_set
-from lorikeet_platform.registry.aliases import AliasKey, Change
+from lorikeet_platform.registry.aliasing.aliases import AliasKey, Change
+from lorikeet_platform.registry.aliasing.changes import perform, plan_set
 from lorikeet_platform.registry.catalogue import find_adapter
 from lorikeet_platform.registry.resolve import resolve_model
 from tests.support.platform_parts import BASE, Tenant, a_version

@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import AdapterVersion, Table
-from lorikeet_platform.registry.states import TRANSITIONS, IllegalTransition, State, StateMoved, transition
+from lorikeet_platform.registry.versions.states import TRANSITIONS, IllegalTransition, State, StateMoved, transition
 from tests.support.platform_parts import FakeClock, Tenant, a_tenant, a_version, make_context
 
 VALUES: dict[State, dict[str, object]] = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from lorikeet_platform.context import get_context
-from lorikeet_platform.registry import catalogue, lifecycle
+from lorikeet_platform.registry import catalogue
 from lorikeet_platform.registry.acting import Acting
 from lorikeet_platform.registry.schemas import Adapter, AdapterList
+from lorikeet_platform.registry.versions import lifecycle
 
 
 def add_to(router: APIRouter) -> None:

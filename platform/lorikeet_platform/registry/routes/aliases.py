@@ -9,8 +9,8 @@ from lorikeet_platform.auth.actor import Actor
 from lorikeet_platform.context import PlatformContext, get_context
 from lorikeet_platform.registry import catalogue
 from lorikeet_platform.registry.acting import Acting
-from lorikeet_platform.registry.alias_changes import Planned, perform, plan_rollback, plan_set
-from lorikeet_platform.registry.aliases import AliasKey, Change, alias_not_found, history_of, remove
+from lorikeet_platform.registry.aliasing.aliases import AliasKey, Change, alias_not_found, history_of, remove
+from lorikeet_platform.registry.aliasing.changes import Planned, perform, plan_rollback, plan_set
 from lorikeet_platform.registry.catalogue import AliasEntry
 from lorikeet_platform.registry.routes.parameters import IfMatch, IfNoneMatch, etag, expected_revision
 from lorikeet_platform.registry.schemas import (
@@ -21,7 +21,7 @@ from lorikeet_platform.registry.schemas import (
     AliasRollback,
     AliasSet,
 )
-from lorikeet_platform.registry.warming import warm
+from lorikeet_platform.registry.versions.warming import warm
 
 
 def add_to(router: APIRouter) -> None:

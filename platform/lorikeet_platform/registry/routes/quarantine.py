@@ -6,13 +6,13 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
 from lorikeet_platform.context import PlatformContext, get_context
-from lorikeet_platform.registry import lifecycle
 from lorikeet_platform.registry.acting import Acting
-from lorikeet_platform.registry.lifecycle import Moved, Step
 from lorikeet_platform.registry.routes.parameters import VersionNumber
 from lorikeet_platform.registry.routes.versions import bring_back, wake_for
 from lorikeet_platform.registry.schemas import Quarantine, Version
-from lorikeet_platform.registry.warming import end_running
+from lorikeet_platform.registry.versions import lifecycle
+from lorikeet_platform.registry.versions.lifecycle import Moved, Step
+from lorikeet_platform.registry.versions.warming import end_running
 
 
 def add_to(router: APIRouter) -> None:

@@ -14,14 +14,15 @@ from lorikeet_platform.clock import HOUR
 from lorikeet_platform.context import PlatformContext, get_context
 from lorikeet_platform.db.tables import AdapterVersion
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.registry import catalogue, lifecycle
+from lorikeet_platform.registry import catalogue
 from lorikeet_platform.registry.acting import Acting
-from lorikeet_platform.registry.lifecycle import Moved, Step
 from lorikeet_platform.registry.routes.parameters import VersionNumber
 from lorikeet_platform.registry.schemas import Reason, Version, VersionCreate, VersionList
-from lorikeet_platform.registry.sealing import Sealed, SealRequest, seal, use_existing
 from lorikeet_platform.registry.uploads.service import purge_bytes
-from lorikeet_platform.registry.warming import end_running, warm
+from lorikeet_platform.registry.versions import lifecycle
+from lorikeet_platform.registry.versions.lifecycle import Moved, Step
+from lorikeet_platform.registry.versions.sealing import Sealed, SealRequest, seal, use_existing
+from lorikeet_platform.registry.versions.warming import end_running, warm
 
 LONGEST_WAIT_S = 30
 # A small adapter's verdict comes within a second; whoever waits for a long one reads the database once a second.

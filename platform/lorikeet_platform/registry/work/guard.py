@@ -31,7 +31,7 @@ from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Alias, UsageRecord
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.registry.aliases import (
+from lorikeet_platform.registry.aliasing.aliases import (
     AliasKey,
     Change,
     Pointing,

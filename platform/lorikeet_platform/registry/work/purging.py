@@ -20,8 +20,8 @@ from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import AdapterVersion, Job, Upload, VersionFile
 from lorikeet_platform.jobs.queue import LeasedJob, enqueue
 from lorikeet_platform.jobs.runner import Postponed, Write
-from lorikeet_platform.registry.states import transition
 from lorikeet_platform.registry.uploads.service import purge_bytes
+from lorikeet_platform.registry.versions.states import transition
 from lorikeet_platform.registry.work.references import (
     delete_file_if_unused,
     delete_image_if_unused,

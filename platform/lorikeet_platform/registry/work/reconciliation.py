@@ -31,7 +31,7 @@ from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import AdapterVersion, Tenant, VersionFile
 from lorikeet_platform.jobs.celery_app import Waker
 from lorikeet_platform.registry.files import KEPT_STATES, file_key
-from lorikeet_platform.registry.lifecycle import quarantine_damaged
+from lorikeet_platform.registry.versions.lifecycle import quarantine_damaged
 from lorikeet_platform.registry.work.references import delete_file_if_unused, delete_image_if_unused
 
 log = structlog.get_logger(__name__)

@@ -12,6 +12,7 @@ are compared.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from sqlalchemy import delete, select, update
@@ -80,31 +81,35 @@ def delete_image_if_unused(
     db: Database, store: BlobStore, tenant_id: str, digest: str, *, clock: Clock = now_us
 ) -> bool:
     """True when the image is gone. Raises what the store raises; nobody relies on the image for a while then."""
-    with db.unit_of_work() as work:
-        lock_tenant(work, tenant_id)
-        if image_in_use(work, tenant_id, digest):
-            return False
-        mark = _mark(work, tenant_id, image_key(tenant_id, digest), clock())
-    _delete_marked(db, store, mark)
-    return True
+    return _delete_if_unused(
+        db, store, tenant_id, image_key(tenant_id, digest), lambda work: image_in_use(work, tenant_id, digest), clock
+    )
 
 
 def delete_file_if_unused(
     db: Database, store: BlobStore, tenant_id: str, sha256: str, *, clock: Clock = now_us
 ) -> bool:
     """True when the file is gone; as `delete_image_if_unused`."""
-    with db.unit_of_work() as work:
-        lock_tenant(work, tenant_id)
-        if file_in_use(work, tenant_id, sha256):
-            return False
-        mark = _mark(work, tenant_id, file_key(tenant_id, sha256), clock())
-    _delete_marked(db, store, mark)
-    return True
+    return _delete_if_unused(
+        db, store, tenant_id, file_key(tenant_id, sha256), lambda work: file_in_use(work, tenant_id, sha256), clock
+    )
 
 
 def forget_old_marks(work: Session, now: int) -> None:
     """Of deletions that nobody ended."""
     work.execute(delete(BlobDeletion).where(BlobDeletion.over_at <= now), execution_options=_NO_SYNC)
+
+
+def _delete_if_unused(
+    db: Database, store: BlobStore, tenant_id: str, key: str, is_used: Callable[[Session], bool], clock: Clock
+) -> bool:
+    with db.unit_of_work() as work:
+        lock_tenant(work, tenant_id)
+        if is_used(work):
+            return False
+        mark = _mark(work, tenant_id, key, clock())
+    _delete_marked(db, store, mark)
+    return True
 
 
 def _mark(work: Session, tenant_id: str, key: str, now: int) -> BlobDeletion:

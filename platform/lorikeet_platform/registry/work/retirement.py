@@ -22,7 +22,7 @@ from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import AdapterVersion
 from lorikeet_platform.jobs.queue import LeasedJob, enqueue
 from lorikeet_platform.jobs.runner import Postponed, Write
-from lorikeet_platform.registry.lifecycle import has_twin
+from lorikeet_platform.registry.versions.lifecycle import has_twin
 from lorikeet_platform.registry.work.tools import Engine
 
 log = structlog.get_logger(__name__)

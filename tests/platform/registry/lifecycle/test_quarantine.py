@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import Job
-from lorikeet_platform.registry.warming import take_out_damaged
+from lorikeet_platform.registry.versions.warming import take_out_damaged
 from tests.support.platform_parts import Tenant, a_version
 from tests.support.registry_port import Port, refusal
 from tests.support.scripted_engine import ScriptedEngine

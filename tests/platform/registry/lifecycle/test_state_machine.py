@@ -15,12 +15,19 @@ from sqlalchemy.orm import Session
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias, AliasChange, Table
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.registry import lifecycle
-from lorikeet_platform.registry.alias_changes import perform, plan_rollback, plan_set
-from lorikeet_platform.registry.aliases import AliasKey, Change, point_when_ready, pointing_of, remove, targets_of
-from lorikeet_platform.registry.lifecycle import Step
+from lorikeet_platform.registry.aliasing.aliases import (
+    AliasKey,
+    Change,
+    point_when_ready,
+    pointing_of,
+    remove,
+    targets_of,
+)
+from lorikeet_platform.registry.aliasing.changes import perform, plan_rollback, plan_set
 from lorikeet_platform.registry.resolve import resolve_model
-from lorikeet_platform.registry.states import TRANSITIONS, State, transition
+from lorikeet_platform.registry.versions import lifecycle
+from lorikeet_platform.registry.versions.lifecycle import Step
+from lorikeet_platform.registry.versions.states import TRANSITIONS, State, transition
 from tests.support.platform_parts import BASE, FakeClock, a_tenant, a_version, make_context
 
 ALIASES = ("live", "best")

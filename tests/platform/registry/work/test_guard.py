@@ -13,7 +13,15 @@ from lorikeet_platform.auth.actor import SYSTEM
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import AdapterVersion, AliasChange, UsageRecord
 from lorikeet_platform.ids import new_id
-from lorikeet_platform.registry.aliases import AliasKey, Change, Pointing, Target, history_of, point, targets_of
+from lorikeet_platform.registry.aliasing.aliases import (
+    AliasKey,
+    Change,
+    Pointing,
+    Target,
+    history_of,
+    point,
+    targets_of,
+)
 from lorikeet_platform.registry.schemas import Guard
 from lorikeet_platform.registry.work.guard import AliasGuards, Figures, complaint, figures_of
 from tests.support.platform_parts import BASE, FakeClock, Tenant, a_version

@@ -11,8 +11,8 @@ from lorikeet_engine.errors import EngineUnavailable
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import AdapterVersion, Job
 from lorikeet_platform.jobs.runner import JobRunner
-from lorikeet_platform.registry import lifecycle
-from lorikeet_platform.registry.lifecycle import Moved, Step
+from lorikeet_platform.registry.versions import lifecycle
+from lorikeet_platform.registry.versions.lifecycle import Moved, Step
 from tests.platform.registry.work.conftest import Push, Reread
 from tests.support.platform_parts import FakeClock, Uploader
 from tests.support.worker_tools import DAY_US, ScriptedTools

@@ -13,8 +13,8 @@ from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import AdapterVersion
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.jobs.runner import JobRunner
-from lorikeet_platform.registry import lifecycle
-from lorikeet_platform.registry.lifecycle import Step, quarantine_damaged
+from lorikeet_platform.registry.versions import lifecycle
+from lorikeet_platform.registry.versions.lifecycle import Step, quarantine_damaged
 from lorikeet_platform.registry.work.references import announce_digest
 from tests.platform.registry.work.conftest import Push, Reread, RunNext
 from tests.support.lora_files import tensors, write_files

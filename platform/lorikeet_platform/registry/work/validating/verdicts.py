@@ -12,8 +12,8 @@ from lorikeet_adapters.errors import AdapterRejected
 from lorikeet_adapters.sandbox.record import ValidatedRecord
 from lorikeet_platform.auth.actor import ADMINISTRATOR
 from lorikeet_platform.db.tables import AdapterVersion, Upload
-from lorikeet_platform.registry.aliases import lock_adapter, point_when_ready
-from lorikeet_platform.registry.states import transition
+from lorikeet_platform.registry.aliasing.aliases import lock_adapter, point_when_ready
+from lorikeet_platform.registry.versions.states import transition
 from lorikeet_platform.registry.work.validating.assembling import version_files
 
 MAX_DETAIL = 2_000

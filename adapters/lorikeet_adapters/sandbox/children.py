@@ -1,8 +1,10 @@
-"""What the parent of a child process makes of its line of JSON, and of the status with which it ended."""
+"""What a parent does with a child process: read its line of JSON, end it, and say how it ended."""
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 from typing import Any
 
 from lorikeet_adapters import strict_json
@@ -25,3 +27,13 @@ def manner_of(status: int) -> str:
         return f"was ended by {signal.Signals(-status).name}"
     except ValueError:
         return f"was ended by signal {-status}"
+
+
+def end_child(child: subprocess.Popen[bytes]) -> None:
+    """Whatever state it is in; it leads a process group of its own, which ends with it."""
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            pipe.close()

@@ -22,7 +22,7 @@ from lorikeet_platform.db.tables import Adapter, AdapterVersion, Tenant, Upload,
 from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.jobs.queue import enqueue
-from lorikeet_platform.registry.aliases import Change, point_wholly_at
+from lorikeet_platform.registry.aliasing.aliases import Change, point_wholly_at
 from lorikeet_platform.registry.names import check_alias_name, check_new_name
 from lorikeet_platform.settings import LimitSettings
 

@@ -16,7 +16,7 @@ import structlog
 from lorikeet_engine.errors import AdapterDamaged, EngineError
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.errors import ERRORS, PlatformError
-from lorikeet_platform.registry.lifecycle import quarantine_damaged
+from lorikeet_platform.registry.versions.lifecycle import quarantine_damaged
 
 log = structlog.get_logger(__name__)
 

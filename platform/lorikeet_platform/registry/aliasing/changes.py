@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from lorikeet_platform.db.tables import AdapterVersion, Alias
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.registry.aliases import (
+from lorikeet_platform.registry.aliasing.aliases import (
     WHOLE,
     AliasKey,
     Change,

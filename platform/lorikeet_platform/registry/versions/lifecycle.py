@@ -17,9 +17,16 @@ from lorikeet_platform.clock import SECOND
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias
 from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.jobs.queue import enqueue
-from lorikeet_platform.registry.aliases import AliasKey, Change, aliases_of, leave_version, lock_adapter, remove
+from lorikeet_platform.registry.aliasing.aliases import (
+    AliasKey,
+    Change,
+    aliases_of,
+    leave_version,
+    lock_adapter,
+    remove,
+)
 from lorikeet_platform.registry.catalogue import find_adapter, get_version
-from lorikeet_platform.registry.states import State, transition
+from lorikeet_platform.registry.versions.states import State, transition
 
 # A request that was resolved just before the commit still starts; the engine hears of the retirement after it.
 RETIRE_AFTER_US = 2 * SECOND

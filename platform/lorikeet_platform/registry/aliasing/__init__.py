@@ -1,0 +1,1 @@
+"""Where aliases point, what they said before, and how they change."""
