@@ -27,14 +27,19 @@ from lorikeet_engine.protocol import (
     STANDSTILL_S,
     Abort,
     Admitted,
+    AskCounts,
     AskStats,
+    Cap,
     ClientMessage,
+    Counts,
     EngineInfo,
     EngineMessage,
     EngineStats,
     Failed,
     Hello,
+    RequestCounts,
     Retire,
+    Settled,
     Stats,
     Step,
     Submit,
@@ -51,12 +56,14 @@ from lorikeet_engine.socket_keys import keep_alive, keys_for, secure_client
 from lorikeet_engine.text.tokenizer import Tokenizer
 
 __all__ = [
+    "Cap",
     "Delta",
     "EngineClient",
     "EngineInfo",
     "EngineStats",
     "Generation",
     "GenerationRequest",
+    "RequestCounts",
     "SamplingParams",
     "Usage",
 ]
@@ -64,6 +71,8 @@ __all__ = [
 HELLO_EVERY_S = 1.0
 HELLO_AGAIN_S = 0.1
 STATS_TIMEOUT_S = 5.0
+
+Answer = Counts | Stats | Warmed
 
 
 log = logging.getLogger(__name__)
@@ -85,7 +94,7 @@ class EngineClient:
         self._info: EngineInfo | None = None
         self._last_heard_s = 0.0
         self._sequences: dict[str, tuple[Generation, int]] = {}  # by sequence id: whose, and which of its answers
-        self._asked: dict[int, asyncio.Future[Stats | Warmed]] = {}  # by ticket
+        self._asked: dict[int, asyncio.Future[Answer]] = {}  # by ticket
         self._tickets = itertools.count(1)
         self._session = ""
         self._lost: set[tuple[str, int | None]] = set()  # aborts that the engine has not been told of
@@ -161,6 +170,7 @@ class EngineClient:
             top_k=sampling.top_k,
             seed=sampling.seed,
             adapter=request.adapter_digest or "",
+            caps=list(request.caps),
         )
         generation = Generation(self, request, self.tokenizer.decode)
         for index in range(request.n):
@@ -198,6 +208,25 @@ class EngineClient:
             error = ERRORS_BY_CODE.get(answer.code, EngineFailure)
             raise error(answer.message, param="model", retry_after_s=answer.retry_after_s)
 
+    async def settled(self, request_ids: Sequence[str]) -> None:
+        """Tell the engine that it may forget what these have used; an engine that cannot hear it is told by nobody.
+
+        It then offers them in `counts` again, and whoever settles them finds that they are settled.
+        """
+        with contextlib.suppress(EngineUnavailable):
+            await self._send(Settled(list(request_ids)))
+
+    async def counts(self, request_ids: Sequence[str] = ()) -> Sequence[RequestCounts]:
+        """What these requests have used, those the engine knows; without ids, every ended one that nobody claims.
+
+        Raises:
+            EngineUnavailable: no engine answers.
+        """
+        ticket = next(self._tickets)
+        answer = await self._ask(AskCounts(ticket, list(request_ids)), ticket, STATS_TIMEOUT_S)
+        assert isinstance(answer, Counts)
+        return answer.requests
+
     async def stats(self) -> EngineStats:
         """The engine's figures now.
 
@@ -209,10 +238,10 @@ class EngineClient:
         assert isinstance(answer, Stats)
         return answer.stats
 
-    async def _ask(self, question: AskStats | Warm, ticket: int, timeout_s: float) -> Stats | Warmed:
+    async def _ask(self, question: AskCounts | AskStats | Warm, ticket: int, timeout_s: float) -> Answer:
         """The engine's answer with the question's ticket."""
         self.info  # noqa: B018
-        future: asyncio.Future[Stats | Warmed] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[ticket] = future
         try:
             await self._send(question)
@@ -299,7 +328,7 @@ class EngineClient:
                 if sequence := self._sequences.get(message.request_id):
                     generation, index = sequence
                     generation.push(index, _error(message))
-            case Stats() | Warmed():
+            case Stats() | Warmed() | Counts():
                 future = self._asked.get(message.ticket)
                 if future and not future.done():
                     future.set_result(message)

@@ -9,6 +9,8 @@
     │   └── AdapterRetired      the version is being taken out of service
     ├── Overloaded              nothing wrong with the request, no room now
     │   └── TenantLimited       no room in the tenant's own share
+    │       ├── ConcurrencyLimited   as many requests as it may have are in the engine
+    │       └── QueueLimited         as many as may wait do
     ├── DeadlineExceeded        it waited too long for its first token
     ├── EngineUnavailable       no engine answers (starting, restarting, gone)
     ├── EngineFailure           our fault: a step failed
@@ -20,6 +22,8 @@
 from __future__ import annotations
 
 REFUSAL_REASONS = (
+    "tenant_concurrency",  # a tenant, or one of its keys, has as many requests here as it may have
+    "tenant_waiting",  # as many of them wait as may wait
     "tenant_queue",  # the tenant's share of the queue is full
     "engine_queue",  # the whole queue is full
     "engine_tokens",  # too many prompt tokens wait
@@ -86,6 +90,14 @@ class TenantLimited(Overloaded):
     code = "tenant_limited"
 
 
+class ConcurrencyLimited(TenantLimited):
+    code = "concurrency_limit_exceeded"
+
+
+class QueueLimited(TenantLimited):
+    code = "queue_limit_exceeded"
+
+
 class DeadlineExceeded(EngineError):
     code = "deadline_exceeded"
 
@@ -116,6 +128,8 @@ ERRORS_BY_CODE: dict[str, type[EngineError]] = {
         AdapterRetired,
         Overloaded,
         TenantLimited,
+        ConcurrencyLimited,
+        QueueLimited,
         DeadlineExceeded,
         EngineUnavailable,
         EngineFailure,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lorikeet_engine.errors import EngineError
-from lorikeet_engine.protocol import Admitted, Token
+from lorikeet_engine.protocol import Admitted, Cap, Token
 from lorikeet_engine.scheduling.plan import SamplingParams
 from lorikeet_engine.text.detokenizer import Detokenizer
 from lorikeet_engine.text.stop_strings import StopStrings
@@ -24,6 +24,7 @@ class GenerationRequest:
     Attributes:
         weight: the tenant's share of the engine, relative to other tenants.
         cache_salt: the tenant's secret; separates its prefix cache from everybody else's.
+        caps: how many requests the tenant, and the key's lineage, may have in the engine.
     """
 
     request_id: str
@@ -36,6 +37,7 @@ class GenerationRequest:
     weight: float = 1.0
     cache_salt: bytes = b""
     n: int = 1
+    caps: tuple[Cap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

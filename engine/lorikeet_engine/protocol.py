@@ -11,8 +11,9 @@ import msgspec
 
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 STANDSTILL_S = 120.0  # an engine whose loop has not turned for so long is dead; a large step on a CPU takes part of it
+UNCLAIMED_AFTER_S = 30.0  # a client that lives settles within seconds
 MAX_CHOICES = 8  # answers to one prompt; each takes a seat of the batch
 
 
@@ -32,10 +33,22 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     version: int
 
 
+class Cap(msgspec.Struct, frozen=True, array_like=True):
+    """How many requests of one subject, a tenant or a key's lineage, may be in the engine, and how many of them wait.
+
+    Sent with every request, so that the newest word counts; 0 = none.
+    """
+
+    subject: str
+    concurrent: int
+    waiting: int
+
+
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     """One prompt with `n` answers to it, named by `sequence_id`; all of them are taken, or none.
 
     `adapter` is a digest of the tenant's, empty for the base model. `cache_salt` separates the tenant's prefix cache.
+    The request counts for every subject in `caps`, once whatever `n` is.
     """
 
     request_id: str
@@ -50,6 +63,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     top_k: int
     seed: int
     adapter: str
+    caps: list[Cap]
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -57,6 +71,22 @@ class Abort(msgspec.Struct, frozen=True, tag="abort"):
 
     request_id: str
     index: int | None
+
+
+class Settled(msgspec.Struct, frozen=True, tag="settled"):
+    """The use of these requests is on record: the engine need not remember it any more."""
+
+    request_ids: list[str]
+
+
+class AskCounts(msgspec.Struct, frozen=True, tag="ask_counts"):
+    """What these requests have used, as far as the engine knows them; without ids, every ended one that nobody claims.
+
+    Nobody claims a request whose client is gone, or has not said `Settled` for `UNCLAIMED_AFTER_S` since its end.
+    """
+
+    ticket: int
+    request_ids: list[str]
 
 
 class Retire(msgspec.Struct, frozen=True, tag="retire"):
@@ -123,6 +153,25 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     param: str | None
     retry_after_s: float | None
     reason: str
+
+
+class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one request has used. `state` is "running" (or waiting), "ended", or "lost": it ran when its engine died.
+
+    Tokens behind a stop string count here: only the client knows about those.
+    """
+
+    request_id: str
+    tenant: str
+    state: str
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+class Counts(msgspec.Struct, frozen=True, tag="counts"):
+    ticket: int
+    requests: list[RequestCounts]
 
 
 class Warmed(msgspec.Struct, frozen=True, tag="warmed"):
@@ -255,8 +304,8 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     stats: EngineStats
 
 
-ClientMessage = Hello | Submit | Abort | Retire | Warm | AskStats
-EngineMessage = Welcome | Step | Failed | Warmed | Stats
+ClientMessage = Hello | Submit | Settled | Abort | Retire | Warm | AskCounts | AskStats
+EngineMessage = Welcome | Step | Failed | Warmed | Counts | Stats
 
 encode = msgspec.msgpack.Encoder().encode
 decode_client = msgspec.msgpack.Decoder(ClientMessage).decode

@@ -7,6 +7,7 @@ record (model directory, socket, images) is decided by the command that starts t
 from __future__ import annotations
 
 import os
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal
 
@@ -109,6 +110,10 @@ class Settings(BaseSettings):
     Attributes:
         data_dir: folder of the database, blobs, secrets and temporary files of an embedded installation.
         database_url: SQLAlchemy address; empty = `lorikeet.db` in `data_dir`.
+        database_platform_url: another login on that Postgres, a member of `lorikeet_platform`, for what is not bound to
+            one tenant; the first login then needs no more than `lorikeet_app`. Empty = one login does both.
+        redis_url: where gateways count rates together, `redis://…`; empty = in this process, right for one gateway.
+        trusted_proxies: networks of proxies whose X-Forwarded-For is believed; from anybody else it is ignored.
         store_url: `s3://bucket` or `s3://bucket/prefix`; empty = `blobs` in `data_dir`. Credentials come from the usual
             `AWS_…` environment.
         store_endpoint: address of an S3 service other than AWS, `https://host:port`.
@@ -124,6 +129,9 @@ class Settings(BaseSettings):
 
     data_dir: Path = Path("var")
     database_url: str = ""
+    database_platform_url: str = ""
+    redis_url: str = ""
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     store_url: str = Field(
         default="", pattern=r"^$|^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_][A-Za-z0-9._-]*)*$"
     )
@@ -186,6 +194,11 @@ class Settings(BaseSettings):
             region=self.store_region,
             allow_http=self.store_allow_http,
         )
+
+    @property
+    def outbox_dir(self) -> Path:
+        """Where the engine keeps what nobody has put on record yet."""
+        return self.data_dir / "outbox"
 
     @property
     def temporary_dir(self) -> Path:

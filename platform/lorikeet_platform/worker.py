@@ -144,7 +144,7 @@ def _handlers(settings: Settings, db: Database, store: BlobStore, tools: WorkerT
 
 def _chores(settings: Settings, db: Database, store: BlobStore, wake: Waker) -> tuple[Callable[[], object], ...]:
     def expire() -> None:
-        with db.unit_of_work() as work:
+        with db.platform.unit_of_work() as work:
             late = expire_uploads(work, now_us())
         purge_bytes(store, late)
 

@@ -100,7 +100,7 @@ class Tenant:
 
 
 def a_tenant(context: PlatformContext, slug: str) -> Tenant:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         tenant = create_tenant(work, slug=slug, display_name=None, now=context.clock())
         key, secret = create_key(work, context.pepper, tenant_id=tenant.id, name="first", now=context.clock())
         return Tenant(tenant.id, slug, key.id, secret)

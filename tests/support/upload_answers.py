@@ -12,7 +12,7 @@ from tests.support.platform_parts import Tenant
 def stored(context: PlatformContext, tenant: Tenant, location: str) -> bytes:
     """The bytes of an upload as the store has them, in the order of the rows."""
     upload_id = location.rpartition("/")[2]
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         pieces = list_slices(work, tenant.id, upload_id)
     return b"".join(context.store.read(slice_key(tenant.id, upload_id, piece.slice_id)) for piece in pieces)
 

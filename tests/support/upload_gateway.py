@@ -125,7 +125,7 @@ class UploadGateway:
         """What `read` finds in the gateway's database."""
         database = Database(self.db_url)
         try:
-            with database.read() as work:
+            with database.platform.read() as work:
                 return read(work, *arguments)
         finally:
             database.close()

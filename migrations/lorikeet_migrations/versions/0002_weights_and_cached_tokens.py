@@ -1,7 +1,7 @@
 """Tenants get a weight, usage records the part of the prompt that was found in the prefix cache.
 
 Plain statements with the check inside the column: SQLite can add and drop such a column in place, while Alembic would
-copy the table, which foreign keys to it forbid. PostgreSQL reads the same words.
+copy the table. PostgreSQL reads the same words.
 """
 
 from __future__ import annotations
@@ -23,5 +23,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    op.execute("ALTER TABLE usage_records DROP COLUMN cached_tokens")
-    op.execute("ALTER TABLE tenants DROP COLUMN weight")
+    # By copying the tables: a later revision may have made them anew, with the checks beside the columns.
+    for table, column in (("usage_records", "cached_tokens"), ("tenants", "weight")):
+        with op.batch_alter_table(table) as batch:
+            batch.drop_constraint(op.f(f"ck_{table}_{column}"), type_="check")
+            batch.drop_column(column)

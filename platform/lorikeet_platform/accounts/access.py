@@ -61,13 +61,13 @@ def current_session(request: Request, context: PlatformContext) -> SignedIn:
     cookie, now = request.cookies.get(cookie_name(context), ""), context.clock()
     if not cookie or len(cookie) > MAX_HEADER:
         raise PlatformError("not_signed_in")
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         session = find_session(work, cookie, now)
         is_stale = session is not None and needs_touch(work, session.id_hash, now)
     if session is None:
         raise PlatformError("not_signed_in")
     if is_stale:
-        with context.db.unit_of_work() as work:
+        with context.db.platform.unit_of_work() as work:
             touch_session(work, session.id_hash, now)
     return session
 

@@ -33,7 +33,7 @@ class Session(BaseModel):
 def bootstrap(body: BootstrapRequest, request: Request, response: Response) -> Session:
     """Sign in with the one-time owner link."""
     context = get_context(request)
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         redeem_owner_token(work, body.token, context.clock())
         cookie, signed_in = start_session(work, context.clock())
     _set_cookie(context, response, cookie, max_age_s=ABSOLUTE_US // SECOND)
@@ -51,7 +51,7 @@ def logout(admin: Admin, request: Request, response: Response) -> None:
     """End the session."""
     context = get_context(request)
     if admin.session_hash is not None:
-        with context.db.unit_of_work() as work:
+        with context.db.platform.unit_of_work() as work:
             end_session(work, admin.session_hash, context.clock())
     _set_cookie(context, response, "", max_age_s=0)
 

@@ -53,7 +53,7 @@ class KeyList(Listing[Key]):
 
 @router.get("/tenants/{slug}/keys", operation_id="list_keys")
 def list_keys(slug: str, _admin: Admin, request: Request) -> KeyList:
-    with get_context(request).db.read() as work:
+    with get_context(request).db.platform.read() as work:
         return KeyList(data=[Key.of(key) for key in service.list_keys(work, get_tenant(work, slug).id)])
 
 
@@ -61,7 +61,7 @@ def list_keys(slug: str, _admin: Admin, request: Request) -> KeyList:
 def create_key(slug: str, body: KeyCreate, _admin: Admin, request: Request) -> KeyWithSecret:
     """Create a key and return its secret, once."""
     context = get_context(request)
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         tenant = get_tenant(work, slug)
         key, secret = service.create_key(work, context.pepper, tenant_id=tenant.id, name=body.name, now=context.clock())
         return KeyWithSecret.model_validate({**_fields(key), "secret": secret})
@@ -71,7 +71,7 @@ def create_key(slug: str, body: KeyCreate, _admin: Admin, request: Request) -> K
 def revoke_key(key_id: str, _admin: Admin, request: Request) -> Key:
     """The key stops working at once in this process, within five seconds in others."""
     context = get_context(request)
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         key = service.revoke_key(work, key_id, context.clock())
     context.authenticator.forget(key_id)
     return Key.of(key)

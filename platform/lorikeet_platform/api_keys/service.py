@@ -5,8 +5,10 @@ from __future__ import annotations
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from lorikeet_platform.auth.actor import ADMINISTRATOR
 from lorikeet_platform.auth.key_format import new_key
 from lorikeet_platform.auth.pepper import Pepper
+from lorikeet_platform.auth.scopes import DEFAULT_SCOPES
 from lorikeet_platform.db.conflicts import add_or_raise
 from lorikeet_platform.db.tables import ApiKey
 from lorikeet_platform.errors import PlatformError, quoted
@@ -19,10 +21,13 @@ def create_key(work: Session, pepper: Pepper, *, tenant_id: str, name: str, now:
     Raises:
         PlatformError: name_conflict; a name is free again once its key is revoked.
     """
-    made = new_key()
+    made, key_id = new_key(), new_id("key")
     key = ApiKey(
         tenant_id=tenant_id,
-        id=new_id("key"),
+        id=key_id,
+        subject_id=key_id,
+        scopes=list(DEFAULT_SCOPES),
+        created_by=ADMINISTRATOR,
         public_id=made.public_id,
         secret_mac=pepper.mac(made.text, pepper.current),
         pepper_version=pepper.current,

@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import threading
 from dataclasses import dataclass
+from ipaddress import ip_network
 
 import structlog
 from sqlalchemy import select, update
@@ -28,6 +29,8 @@ from lorikeet_platform.clock import MINUTE, SECOND, Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import ApiKey, Tenant
 from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.limits.effective import EffectiveLimits
+from lorikeet_platform.limits.stored import limits_of_key
 
 log = structlog.get_logger(__name__)
 
@@ -91,7 +94,7 @@ class Authenticator:
         with self._used_lock:
             used, self._last_used = self._last_used, {}
         if used:
-            with self._db.unit_of_work() as work:
+            with self._db.platform.unit_of_work() as work:
                 for (tenant_id, key_id), at in used.items():
                     mine = update(ApiKey).where(ApiKey.tenant_id == tenant_id, ApiKey.id == key_id)
                     work.execute(mine.values(last_used_at=at), execution_options={"synchronize_session": False})
@@ -129,22 +132,30 @@ class Authenticator:
             .join(Tenant, Tenant.id == ApiKey.tenant_id)
             .where(ApiKey.public_id == public_id_of(key))
         )
+        limits: EffectiveLimits | None = None
         try:
-            with self._db.read() as session:
+            with self._db.platform.read() as session:
                 row = session.execute(statement).one_or_none()
+                if row is not None:
+                    limits = limits_of_key(session, row.Tenant, row.ApiKey.subject_id)
         except SQLAlchemyError as error:
             log.error("keys cannot be checked", exc_info=error)
             raise PlatformError("auth_unavailable") from error
         stored = row.ApiKey.secret_mac if row else _NO_ROW_MAC
         version = row.ApiKey.pepper_version if row else self._pepper.current
         matches = hmac.compare_digest(self._pepper.mac(key, version), stored)
-        if row is None or not matches or row.ApiKey.status != "active":
+        if row is None or limits is None or not matches or row.ApiKey.status != "active":
             return None
         return Principal(
             tenant_id=row.Tenant.id,
             tenant_slug=row.Tenant.slug,
             tenant_status=row.Tenant.status,
             key_id=row.ApiKey.id,
+            subject_id=row.ApiKey.subject_id,
+            scopes=frozenset(row.ApiKey.scopes),
+            allowed_adapters=None if row.ApiKey.allowed_adapters is None else frozenset(row.ApiKey.allowed_adapters),
+            networks=tuple(ip_network(text) for text in row.ApiKey.ip_allowlist or ()),
+            limits=limits,
             expires_at=row.ApiKey.expires_at,
             weight=row.Tenant.weight,
             cache_salt=row.Tenant.cache_salt,

@@ -50,7 +50,7 @@ class ModelList(BaseModel):
 def list_models(request: Request, caller: Caller) -> ModelList:
     """The base model and every adapter of the caller's tenant whose bare name means a version."""
     context = get_context(request)
-    with context.db.read() as session:
+    with context.db.tenant(caller.tenant_id).read() as session:
         adapters = _served(session, context, caller)
     shown = (_model(entry.adapter.name, entry, _aliased(entry, DEFAULT_ALIAS), caller) for entry in adapters)
     return ModelList(data=[_base_model(context), *(model for model in shown if model is not None)])
@@ -62,7 +62,7 @@ def get_model(model: str, request: Request, caller: Caller) -> Model:
     if model == context.settings.model_name:
         return _base_model(context)
     reference = parse_model(model)
-    with context.db.read() as session:
+    with context.db.tenant(caller.tenant_id).read() as session:
         entries = _served(session, context, caller) if reference else []
     for entry in entries:
         if reference and entry.adapter.name == reference.adapter:

@@ -184,7 +184,7 @@ class InferenceService:
         return await asyncio.to_thread(self._resolve_in_thread, principal.tenant_id, body.model, body.who)
 
     def _resolve_in_thread(self, tenant_id: str, model: str, user: str | None) -> ResolvedModel:
-        with self._db.read() as session:
+        with self._db.tenant(tenant_id).read() as session:
             return resolve_model(session, tenant_id, model, self._base_model, user=user)
 
     def _prepare(

@@ -71,7 +71,7 @@ class JobRunner:
 
     def run(self, job_id: str) -> bool:
         """Work on the job if it is free; True when this call brought it to its end."""
-        with self._db.unit_of_work() as work:
+        with self._db.platform.unit_of_work() as work:
             job = queue.lease(work, job_id, self._clock())
         if job is None:
             return False
@@ -81,7 +81,7 @@ class JobRunner:
                 raise WorkerLost(job.id)
             with self._heartbeat(job):
                 write = handler.perform(job)
-            with self._db.unit_of_work() as work:
+            with self._db.tenant(job.tenant_id).unit_of_work() as work:
                 queue.finish(work, job, self._clock())
                 write(work)
         except LeaseLost:
@@ -103,7 +103,7 @@ class JobRunner:
     def _record_failure(self, job: LeasedJob, handler: JobHandler, error: str) -> bool:
         """True when it was the last attempt. Only the class's name is kept: texts may hold content."""
         try:
-            with self._db.unit_of_work() as work:
+            with self._db.tenant(job.tenant_id).unit_of_work() as work:
                 if not job.is_last_attempt:
                     queue.retry_later(work, job, error=error, now=self._clock())
                     return False
@@ -117,7 +117,7 @@ class JobRunner:
     def _postpone(self, job: LeasedJob, postponed: Postponed) -> None:
         log.info("job %s has to wait: %s", job.id, postponed.why)
         try:
-            with self._db.unit_of_work() as work:
+            with self._db.tenant(job.tenant_id).unit_of_work() as work:
                 queue.postpone(work, job, why=postponed.why, delay_us=postponed.delay_us, now=self._clock())
         except LeaseLost:
             log.warning("job %s was taken over by another worker", job.id)
@@ -130,7 +130,7 @@ class JobRunner:
         def beat() -> None:
             while not is_over.wait(queue.HEARTBEAT_S):
                 try:
-                    with self._db.unit_of_work() as work:
+                    with self._db.tenant(job.tenant_id).unit_of_work() as work:
                         queue.extend(work, job, self._clock())
                 except (SQLAlchemyError, LeaseLost):
                     log.warning("the lease of job %s was not extended", job.id)

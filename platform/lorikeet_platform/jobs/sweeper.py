@@ -47,7 +47,7 @@ class Sweeper:
         )
 
     def start(self) -> None:
-        with self._db.unit_of_work() as work:
+        with self._db.platform.unit_of_work() as work:
             queue.wake_all(work, self._clock(), break_leases=self._is_only_worker)
         for thread in self._threads:
             thread.start()
@@ -62,7 +62,7 @@ class Sweeper:
 
     def sweep(self) -> int:
         """One round; returns how many jobs were woken."""
-        with self._db.unit_of_work() as work:
+        with self._db.platform.unit_of_work() as work:
             ids = queue.take_due(work, self._clock())
         for job_id in ids:
             self._wake(job_id)

@@ -51,7 +51,7 @@ class OverviewReader:
         return engine_overview(info, stats, names)
 
     def _stored(self) -> Stored:
-        with self._context.db.read() as session:
+        with self._context.db.platform.read() as session:
             slugs = {row.id: row.slug for row in session.execute(select(Tenant.id, Tenant.slug))}
             return Stored(
                 names=Names(slugs, names_by_digest(session)),

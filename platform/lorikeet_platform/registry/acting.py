@@ -24,7 +24,7 @@ async def tenant_actor(caller: Caller) -> Actor:
 
 def administrator_actor(slug: str, _admin: Admin, request: Request) -> Actor:
     """The tenant in the address; raises PlatformError(not_found)."""
-    with get_context(request).db.read() as work:
+    with get_context(request).db.platform.read() as work:
         return Actor(get_tenant(work, slug).id, ADMINISTRATOR)
 
 

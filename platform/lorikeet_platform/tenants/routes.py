@@ -61,14 +61,14 @@ class TenantList(Listing[Tenant]):
 
 @router.get("/tenants", operation_id="list_tenants")
 def list_tenants(_admin: Admin, request: Request) -> TenantList:
-    with get_context(request).db.read() as work:
+    with get_context(request).db.platform.read() as work:
         return TenantList(data=[Tenant.of(summary) for summary in service.list_tenants(work)])
 
 
 @router.post("/tenants", operation_id="create_tenant", status_code=201)
 def create_tenant(body: TenantCreate, _admin: Admin, request: Request) -> Tenant:
     context = get_context(request)
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         tenant = service.create_tenant(
             work, slug=body.slug, display_name=body.display_name, weight=body.weight, now=context.clock()
         )

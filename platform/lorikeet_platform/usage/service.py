@@ -21,6 +21,7 @@ from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import UsageRecord
 from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.usage.periods import month_start
 
 log = structlog.get_logger(__name__)
 
@@ -77,6 +78,7 @@ class Ticket:
             "cached_tokens": usage.cached_tokens,
             "first_token_at": first_token_at,
             "settled_at": self._clock(),
+            "settled_by": "gateway",
         }
         if answered_by is not None:
             values |= {"adapter_id": answered_by.adapter_id, "version_id": answered_by.version_id}
@@ -91,7 +93,7 @@ class Ticket:
             .execution_options(synchronize_session=False)
             .returning(UsageRecord.request_id)
         )
-        with self._db.unit_of_work() as work:
+        with self._db.tenant(self.tenant_id).unit_of_work() as work:
             return work.execute(statement).one_or_none() is not None
 
 
@@ -109,19 +111,22 @@ class UsageService:
         Raises:
             PlatformError: metering_unavailable; what cannot be metered is not served.
         """
+        now = self._clock()
         record = UsageRecord(
             tenant_id=principal.tenant_id,
             request_id=request_id,
             key_id=principal.key_id,
+            subject_id=principal.subject_id,
+            period_start=month_start(now),
             route=route,
             base_model=resolved.base_model,
             adapter_id=resolved.adapter_id,
             version_id=resolved.version_id,
             stream=stream,
-            admitted_at=self._clock(),
+            admitted_at=now,
         )
         try:
-            with self._db.unit_of_work() as work:
+            with self._db.tenant(principal.tenant_id).unit_of_work() as work:
                 work.add(record)
         except SQLAlchemyError as error:
             log.error("usage cannot be recorded", request_id=request_id, exc_info=error)

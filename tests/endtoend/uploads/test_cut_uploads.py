@@ -98,12 +98,12 @@ def test_an_expired_upload_is_begun_again_and_its_bytes_go(gateway: UploadGatewa
     cut_at(gateway, folder, "late", 4 * MIB)
     (old,) = (upload for upload in gateway.open_uploads("late") if upload["filename"] == "adapter_model.safetensors")
     database = Database(gateway.db_url)
-    with database.unit_of_work() as work:
+    with database.platform.unit_of_work() as work:
         work.execute(update(Upload).filter_by(adapter_name="late").values(expires_at=now_us() - 1))
     assert gateway.open_uploads("late") == []
     ended_well(gateway.push(folder, "late"))
     gateway.check_sealed_once(adapter_id(gateway, "late"), folder)
-    with database.unit_of_work() as work:
+    with database.platform.unit_of_work() as work:
         late = expire_uploads(work, now_us())
     database.close()
     store = LocalBlobStore(gateway.folder / "data" / "blobs")

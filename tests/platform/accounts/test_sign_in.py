@@ -19,7 +19,7 @@ TENANTS = "/admin/v1/tenants"
 
 
 def owner_token(context: PlatformContext) -> str:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         return issue_owner_token(work, context.clock())
 
 
@@ -66,7 +66,7 @@ def test_of_many_that_use_one_link_at_once_one_signs_in(context: PlatformContext
 
     def redeem() -> None:
         try:
-            with context.db.unit_of_work() as work:
+            with context.db.platform.unit_of_work() as work:
                 redeem_owner_token(work, token, context.clock())
             outcomes.append(True)
         except PlatformError:
@@ -83,7 +83,7 @@ def test_of_many_that_use_one_link_at_once_one_signs_in(context: PlatformContext
 @pytest.mark.usefixtures("csrf")
 def test_only_hashes_of_secrets_are_stored(admin: TestClient, context: PlatformContext) -> None:
     cookie = admin.cookies["lorikeet_session"].encode()
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         stored = [work.scalars(select(Session.id_hash)).one(), work.scalars(select(OwnerToken.token_hash)).one()]
     assert [len(item) for item in stored] == [32, 32]
     assert cookie not in stored

@@ -35,7 +35,7 @@ def test_a_tenant_is_made_and_listed(owner: TestClient, context: PlatformContext
         "keys": 0,
     }
     assert owner.get(TENANTS).json() == {"object": "list", "data": [tenant]}
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         salt = work.scalars(select(TenantRow.cache_salt)).one()
     assert len(salt) == 32
     assert salt.hex() not in created.text
@@ -95,7 +95,7 @@ def test_what_does_not_exist_is_404(owner: TestClient) -> None:
 def test_a_tenants_adapters_are_shown_with_versions_and_aliases(
     owner: TestClient, context: PlatformContext, harbour: Tenant, orchard: Tenant
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         a_version(work, harbour, name="pirate")
         a_version(work, harbour, name="pirate", number=2, state="rejected")
         a_version(work, orchard, name="haiku")

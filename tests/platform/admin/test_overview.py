@@ -36,7 +36,7 @@ def shown(owner: TestClient) -> dict[str, Any]:
 
 
 def a_digest(context: PlatformContext, tenant: Tenant, name: str, number: int = 1) -> str:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         digest = a_version(work, tenant, name=name, number=number).digest
     assert digest is not None
     return digest

@@ -71,7 +71,7 @@ def test_a_key_that_is_revoked_during_its_look_up_is_not_remembered(
 
     def look_up_slowly(key: str) -> Any:
         found = look_up(key)
-        with context.db.unit_of_work() as work:
+        with context.db.platform.unit_of_work() as work:
             revoke_key(work, harbour.key_id, context.clock())
         authenticator.forget(harbour.key_id)
         return found
@@ -87,7 +87,7 @@ def test_a_key_that_is_revoked_during_its_look_up_is_not_remembered(
 def test_every_way_of_being_wrong_has_the_same_answer(
     api: TestClient, harbour: Tenant, context: PlatformContext
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.execute(update(ApiKey).values(expires_at=context.clock() - 1))
     other = new_key().text
     wrong_secret = harbour.secret[:15] + other[15:-6]
@@ -116,7 +116,7 @@ def test_no_key_at_all_says_how_to_send_one(api: TestClient) -> None:
 def test_an_expired_key_stops_at_its_time_even_when_cached(
     context: PlatformContext, harbour: Tenant, clock: FakeClock
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.execute(update(ApiKey).values(expires_at=clock.now + 1_000_000))
     header = harbour.auth["authorization"]
     context.authenticator.authenticate(header)
@@ -126,8 +126,8 @@ def test_an_expired_key_stops_at_its_time_even_when_cached(
 
 
 def test_a_suspended_tenant_is_told_so(context: PlatformContext, harbour: Tenant) -> None:
-    with context.db.unit_of_work() as work:
-        work.execute(update(TenantRow).values(status="suspended"))
+    with context.db.platform.unit_of_work() as work:
+        work.execute(update(TenantRow).values(status="suspended", suspended_at=1))
     with pytest.raises(PlatformError, match="tenant_suspended"):
         context.authenticator.authenticate(harbour.auth["authorization"])
 
@@ -169,7 +169,7 @@ def test_a_key_is_looked_up_by_parameter_never_by_text(context: PlatformContext,
 
 def test_a_database_that_does_not_answer_is_503_never_401(api: TestClient, context: PlatformContext) -> None:
     context.db.engine.dispose()
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.connection().exec_driver_sql("ALTER TABLE api_keys RENAME TO gone")
     key = new_key().text
     with capture_logs([merge_contextvars]) as lines:
@@ -182,7 +182,7 @@ def test_a_database_that_does_not_answer_is_503_never_401(api: TestClient, conte
 
 
 def test_only_a_keyed_digest_of_a_key_is_stored(context: PlatformContext, harbour: Tenant) -> None:
-    with context.db.read() as session:
+    with context.db.platform.read() as session:
         key = session.get_one(ApiKey, (harbour.id, harbour.key_id))
     assert key.secret_mac == context.pepper.mac(harbour.secret, key.pepper_version)
     assert harbour.secret not in repr(vars(key))
@@ -192,7 +192,7 @@ def test_last_use_is_written_in_one_go_to_the_minute(context: PlatformContext, h
     context.authenticator.authenticate(harbour.auth["authorization"])
     assert context.authenticator.flush_last_used() == 1
     assert context.authenticator.flush_last_used() == 0
-    with context.db.read() as session:
+    with context.db.platform.read() as session:
         at = session.get_one(ApiKey, (harbour.id, harbour.key_id)).last_used_at
     assert at is not None
     assert at % MINUTE == 0

@@ -223,7 +223,7 @@ def test_shards_are_sent_with_their_index(lorikeet: Commands, installation: Inst
     folder = write_shards(tmp_path / "sharded", [tensors(layers=(0,)), tensors(layers=(1,))])
     ended = lorikeet("adapters", "push", folder, "--name", "pirate", "--no-wait")
     assert ended.code == 0, ended.err
-    with installation.context.db.read() as work:
+    with installation.context.db.platform.read() as work:
         names = set(work.scalars(select(VersionFile.filename)))
     assert names == {file.name for file in folder.iterdir()}
     assert len(names) == 4

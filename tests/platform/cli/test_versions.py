@@ -155,7 +155,7 @@ def test_a_download_of_damaged_bytes_leaves_no_file(
     installation: Installation, lorikeet: Commands, two_versions: list[Path], tmp_path: Path
 ) -> None:
     context = installation.context
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         file = work.query(VersionFile).filter_by(filename="adapter_model.safetensors").first()
         assert file is not None
         tenant_id = file.tenant_id

@@ -24,7 +24,7 @@ from tests.support import platform_parts
 @pytest.fixture
 def live(database: Database) -> AliasKey:
     """`live` at version 1 of three ready ones."""
-    with database.unit_of_work() as work:
+    with database.platform.unit_of_work() as work:
         tenant = create_tenant(work, slug="harbour", display_name=None, now=1)
         key, secret = create_key(work, Pepper(1, {1: b"p" * 32}), tenant_id=tenant.id, name="first", now=1)
         owner = platform_parts.Tenant(tenant.id, "harbour", key.id, secret)
@@ -59,10 +59,10 @@ def pointing(database: Database, key: AliasKey, *numbers: int, expected: int | N
     shares = [(number, 100 // len(numbers)) for number in numbers]
 
     def point() -> None:
-        with database.read() as work:
+        with database.platform.read() as work:
             change = Change(actor="key_x", now=1, expected=expected)
             planned = plan_set(work, key, shares, sticky="none", guard=None, change=change)
-        with database.unit_of_work() as work:
+        with database.platform.unit_of_work() as work:
             perform(work, planned)
 
     return point
@@ -71,14 +71,14 @@ def pointing(database: Database, key: AliasKey, *numbers: int, expected: int | N
 def retiring(database: Database, key: AliasKey, number: int) -> Callable[[], None]:
     def retire() -> None:
         step = Step(tenant_id=key.tenant_id, adapter="pirate", number=number, actor="key_x", now=1)
-        with database.unit_of_work() as work:
+        with database.platform.unit_of_work() as work:
             lifecycle.retire(work, step, keep_us=1)
 
     return retire
 
 
 def revisions(database: Database) -> list[int]:
-    with database.read() as work:
+    with database.platform.read() as work:
         return list(work.scalars(select(AliasChange.revision).order_by(AliasChange.revision)))
 
 
@@ -104,10 +104,10 @@ def test_no_alias_ends_up_at_a_version_that_is_retired_at_the_same_moment(databa
     for _ in range(3):
         outcomes = at_once(pointing(database, live, 2), retiring(database, live, 2))
         assert outcomes == ["done", "state_conflict"]
-        with database.read() as work:
+        with database.platform.read() as work:
             ready = set(work.scalars(select(AdapterVersion.number).where(AdapterVersion.state == "ready")))
             assert {target.number for target in targets_of(work, live)} <= ready
-        with database.unit_of_work() as work:
+        with database.platform.unit_of_work() as work:
             step = Step(tenant_id=live.tenant_id, adapter="pirate", number=2, actor="key_x", now=0)
             lifecycle.restore(work, step)
         pointing(database, live, 1)()

@@ -43,7 +43,7 @@ def postgres(migrated_postgres: str) -> Iterator[Database]:
 
 @pytest.fixture
 def version(postgres: Database) -> AdapterVersion:
-    with postgres.unit_of_work() as work:
+    with postgres.platform.unit_of_work() as work:
         tenant = create_tenant(work, slug="harbour", display_name=None, now=now_us())
         work.add(
             Adapter(tenant_id=tenant.id, id="adp_1", name="support", base_model=BASE, created_at=1, next_version=2)
@@ -79,9 +79,9 @@ def version(postgres: Database) -> AdapterVersion:
 def test_a_row_that_is_locked_can_be_referred_to(
     postgres: Database, version: AdapterVersion, lock: Callable[[Session, AdapterVersion], object]
 ) -> None:
-    with postgres.unit_of_work() as held:
+    with postgres.platform.unit_of_work() as held:
         lock(held, version)
-        with postgres.unit_of_work() as work:
+        with postgres.platform.unit_of_work() as work:
             work.execute(text("SET LOCAL lock_timeout = '2s'"))
             enqueue(work, tenant_id=version.tenant_id, kind="retire", version_id=version.id, now=1)
             work.add(_another_of(version))
@@ -104,21 +104,21 @@ def test_seals_and_retirements_of_one_adapter_never_wait_for_each_other_in_a_rin
 
     def push(sealer: int, number: int) -> None:
         uploads = {}
-        with postgres.unit_of_work() as work:
+        with postgres.platform.unit_of_work() as work:
             for name in FILES:
                 upload = _complete_upload(version.tenant_id, name, sha256=f"{sealer:08x}{number:056x}")
                 uploads[name] = upload.id
                 work.add(upload)
         request = SealRequest(adapter="support", files=uploads, alias=None, description=None)
         limits = LimitSettings()
-        with postgres.unit_of_work() as work:
+        with postgres.platform.unit_of_work() as work:
             seal(work, Actor(version.tenant_id, "key_1"), request, base_model=BASE, limits=limits, now=now_us())
 
     def move(_number: int) -> None:
         step = Step(tenant_id=version.tenant_id, adapter="support", number=1, actor="key_1", now=now_us())
-        with postgres.unit_of_work() as work:
+        with postgres.platform.unit_of_work() as work:
             lifecycle.retire(work, step, keep_us=KEEP_US)
-        with postgres.unit_of_work() as work:
+        with postgres.platform.unit_of_work() as work:
             lifecycle.restore(work, step)
             work.execute(text("DELETE FROM jobs WHERE kind = 'retire'"))
 

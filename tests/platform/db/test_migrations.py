@@ -143,7 +143,7 @@ def test_rows_survive_the_step_to_versions_with_an_end_and_back(empty_url: str) 
     assert rows("SELECT adapter_id, alias, version_id, weight FROM alias_targets") == [("adp_1", "live", "ver_1", 100)]
     assert rows("SELECT sticky, guard, updated_by FROM aliases") == [("none", None, "system")]
     assert rows("SELECT status, deleted_at FROM adapters") == [("active", None)]
-    with database.read() as work:
+    with database.platform.read() as work:
         [line] = work.scalars(select(AliasChange)).all()
     assert (line.revision, line.actor, line.reason, line.at) == (4, "system", None, 5)
     assert line.targets == [{"version_id": "ver_1", "number": 1, "weight": 100}]

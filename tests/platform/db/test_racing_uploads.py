@@ -22,7 +22,7 @@ N_RACERS = 6
 
 @pytest.fixture
 def tenant_id(database: Database) -> str:
-    with database.unit_of_work() as work:
+    with database.platform.unit_of_work() as work:
         tenant = create_tenant(work, slug="harbour", display_name=None, now=now_us())
     return tenant.id
 
@@ -42,7 +42,7 @@ def test_n_43_exactly_one_of_many_gets_the_last_place(
     def create(number: int) -> str:
         metadata = UploadMetadata(f"adapter-{number}", "adapter_config.json", "0" * 64)
         try:
-            with database.unit_of_work() as work:
+            with database.platform.unit_of_work() as work:
                 create_upload(
                     work, Actor(tenant_id, "key_1"), metadata, 100, limits=LimitSettings(**limits), now=now_us()
                 )

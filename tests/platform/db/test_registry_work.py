@@ -58,7 +58,7 @@ def run_all(both: PlatformContext, clock: FakeClock) -> Callable[[], None]:
 
     def run() -> None:
         for _ in range(20):
-            with both.db.read() as work:
+            with both.db.platform.read() as work:
                 queued = work.scalars(select(Job.id).where(Job.state == "queued")).all()
             if not queued:
                 return
@@ -71,19 +71,19 @@ def run_all(both: PlatformContext, clock: FakeClock) -> Callable[[], None]:
 
 
 def test_of_two_that_ask_at_once_for_the_same_job_both_get_it(database: Database, tenant: Tenant) -> None:
-    with database.unit_of_work() as work:
+    with database.platform.unit_of_work() as work:
         version = a_version(work, tenant, name="pirate", state="validating")
     together = threading.Barrier(4)
 
     def ask() -> str:
         together.wait(10)
-        with database.unit_of_work() as work:
+        with database.platform.unit_of_work() as work:
             return queue.enqueue(work, tenant_id=tenant.id, kind="validate", version_id=version.id, now=1).id
 
     with ThreadPoolExecutor(4) as pool:
         ids = {future.result(20) for future in [pool.submit(ask) for _ in range(4)]}
     assert len(ids) == 1
-    with database.read() as work:
+    with database.platform.read() as work:
         assert work.scalars(select(Job.id)).all() == list(ids)
 
 
@@ -94,7 +94,7 @@ def test_an_image_is_not_deleted_under_a_version_that_comes_to_need_it(
     content = tmp_path / "image"
     content.write_bytes(b"image")
     for number in range(10):
-        with both.db.unit_of_work() as work:
+        with both.db.platform.unit_of_work() as work:
             coming = a_version(work, tenant, name=f"pirate-{number}", state="validating")
         both.store.put_file(image_key(tenant.id, digest), content)
         together = threading.Barrier(2)
@@ -103,7 +103,7 @@ def test_an_image_is_not_deleted_under_a_version_that_comes_to_need_it(
             together.wait(10)
             while True:
                 try:
-                    with both.db.unit_of_work() as work:
+                    with both.db.platform.unit_of_work() as work:
                         announce_digest(work, tenant.id, version_id, digest, now=now_us())
                     break
                 except Postponed:
@@ -118,7 +118,7 @@ def test_an_image_is_not_deleted_under_a_version_that_comes_to_need_it(
             for future in [pool.submit(store), pool.submit(delete)]:
                 future.result(20)
         assert both.store.size(image_key(tenant.id, digest)) == len(b"image")
-        with both.db.unit_of_work() as work:
+        with both.db.platform.unit_of_work() as work:
             work.get_one(AdapterVersion, (tenant.id, coming.id)).state = "purged"
 
 
@@ -144,7 +144,7 @@ def test_a_version_goes_all_the_way_from_its_upload_to_its_end(
     Reconciler(
         db=both.db, store=both.store, temporary_dir=tmp_path, wake=lambda _: None, clock=clock
     ).reconcile_when_due()
-    with both.db.read() as work:
+    with both.db.platform.read() as work:
         states = select(AdapterVersion.state).order_by(AdapterVersion.number)
         assert work.scalars(states).all() == ["ready", "purged"]
     assert len(list(both.store.entries("images/"))) == 1
@@ -152,7 +152,7 @@ def test_a_version_goes_all_the_way_from_its_upload_to_its_end(
 
 
 def test_figures_of_a_version_are_the_same(database: Database, tenant: Tenant) -> None:
-    with database.unit_of_work() as work:
+    with database.platform.unit_of_work() as work:
         version = a_version(work, tenant, name="pirate")
         for wait in range(1, 21):
             is_ok = wait <= 19
@@ -173,5 +173,5 @@ def test_figures_of_a_version_are_the_same(database: Database, tenant: Tenant) -
                     settled_at=2_000,
                 )
             )
-    with database.read() as work:
+    with database.platform.read() as work:
         assert figures_of(work, tenant.id, version.id, 1_000) == Figures(20, 1, 19)

@@ -24,7 +24,7 @@ PEPPER = Pepper(1, {1: b"p" * 32})
 
 
 def a_tenant(database: Database, slug: str) -> platform_parts.Tenant:
-    with database.unit_of_work() as work:
+    with database.platform.unit_of_work() as work:
         tenant = create_tenant(work, slug=slug, display_name=None, now=1)
         key, secret = create_key(work, PEPPER, tenant_id=tenant.id, name="first", now=1)
         return platform_parts.Tenant(tenant.id, slug, key.id, secret)
@@ -32,20 +32,20 @@ def a_tenant(database: Database, slug: str) -> platform_parts.Tenant:
 
 def test_what_a_failed_unit_of_work_wrote_is_gone(database: Database) -> None:
     def create_and_fail() -> None:
-        with database.unit_of_work() as work:
+        with database.platform.unit_of_work() as work:
             create_tenant(work, slug="harbour", display_name=None, now=1)
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         create_and_fail()
-    with database.read() as session:
+    with database.platform.read() as session:
         assert session.scalars(select(Tenant)).all() == []
 
 
 def test_a_read_keeps_nothing_it_was_given(database: Database) -> None:
-    with database.read() as session:
+    with database.platform.read() as session:
         create_tenant(session, slug="harbour", display_name=None, now=1)
-    with database.read() as session:
+    with database.platform.read() as session:
         assert session.scalars(select(Tenant)).all() == []
 
 
@@ -54,12 +54,12 @@ def test_writers_at_once_lose_no_update(database: Database) -> None:
 
     def count_up() -> None:
         for _ in range(10):
-            with database.unit_of_work() as work:
+            with database.platform.unit_of_work() as work:
                 key = work.get_one(ApiKey, (tenant.id, tenant.key_id), with_for_update=True)
                 key.last_used_at = (key.last_used_at or 0) + 1
 
     in_threads(count_up, 4)
-    with database.read() as session:
+    with database.platform.read() as session:
         assert session.get_one(ApiKey, (tenant.id, tenant.key_id)).last_used_at == 40
 
 
@@ -68,7 +68,7 @@ def test_a_tenants_slug_is_taken_once_even_by_two_at_once(database: Database) ->
 
     def create() -> None:
         try:
-            with database.unit_of_work() as work:
+            with database.platform.unit_of_work() as work:
                 create_tenant(work, slug="harbour", display_name=None, now=1)
             outcomes.append("created")
         except PlatformError as error:
@@ -80,22 +80,22 @@ def test_a_tenants_slug_is_taken_once_even_by_two_at_once(database: Database) ->
 
 def test_a_row_cannot_point_at_another_tenants_row(database: Database) -> None:
     harbour, orchard = a_tenant(database, "harbour"), a_tenant(database, "orchard")
-    with pytest.raises(IntegrityError), database.unit_of_work() as work:
+    with pytest.raises(IntegrityError), database.platform.unit_of_work() as work:
         work.add(usage_record(harbour.id, key_id=orchard.key_id))
 
 
 def test_an_alias_cannot_point_at_another_adapters_version(database: Database) -> None:
     harbour = a_tenant(database, "harbour")
-    with database.unit_of_work() as work:
+    with database.platform.unit_of_work() as work:
         pirate = platform_parts.a_version(work, harbour, name="pirate")
         haiku = platform_parts.a_version(work, harbour, name="haiku")
-    with pytest.raises(IntegrityError), database.unit_of_work() as work:
+    with pytest.raises(IntegrityError), database.platform.unit_of_work() as work:
         work.execute(update(AliasTarget).where(AliasTarget.version_id == pirate.id).values(version_id=haiku.id))
 
 
 def test_two_tenants_may_choose_the_same_names(database: Database) -> None:
     for tenant in (a_tenant(database, "harbour"), a_tenant(database, "orchard")):
-        with database.unit_of_work() as work:
+        with database.platform.unit_of_work() as work:
             platform_parts.a_version(work, tenant, name="pirate")
 
 
@@ -121,23 +121,23 @@ def test_two_tenants_may_choose_the_same_names(database: Database) -> None:
 )
 def test_a_row_that_makes_no_sense_is_refused_by_the_database(database: Database, statement: str) -> None:
     tenant = a_tenant(database, "harbour")
-    with database.unit_of_work() as work:
+    with database.platform.unit_of_work() as work:
         version = platform_parts.a_version(work, tenant, name="pirate")
         queue.enqueue(work, tenant_id=tenant.id, kind="validate", version_id=version.id, now=1)
         work.add(usage_record(tenant.id, key_id=tenant.key_id))
-    with pytest.raises(IntegrityError), database.unit_of_work() as work:
+    with pytest.raises(IntegrityError), database.platform.unit_of_work() as work:
         work.execute(text(statement))
 
 
 def test_a_job_is_leased_by_one_of_many(database: Database) -> None:
     tenant = a_tenant(database, "harbour")
-    with database.unit_of_work() as work:
+    with database.platform.unit_of_work() as work:
         version = platform_parts.a_version(work, tenant, name="pirate", state="validating")
         job_id = queue.enqueue(work, tenant_id=tenant.id, kind="validate", version_id=version.id, now=1).id
     leases: list[queue.LeasedJob | None] = []
 
     def lease() -> None:
-        with database.unit_of_work() as work:
+        with database.platform.unit_of_work() as work:
             leases.append(queue.lease(work, job_id, 2))
 
     in_threads(lease, 4)
@@ -145,7 +145,7 @@ def test_a_job_is_leased_by_one_of_many(database: Database) -> None:
 
 
 def test_sqlite_is_set_up_to_survive_a_power_cut_and_to_check_references(db: Database) -> None:
-    with db.read() as session:
+    with db.platform.read() as session:
         values = [pragma(session, name) for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")]
     assert values == ["wal", 2, 1, 5000]
 

@@ -25,7 +25,7 @@ from lorikeet_platform.auth.pepper import load_pepper
 from lorikeet_platform.clock import now_us
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import Adapter, AdapterVersion, Table, UsageRecord
+from lorikeet_platform.db.tables import Adapter, AdapterVersion, UsageRecord
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.inference.routes import install
 from lorikeet_platform.inference.service import InferenceService
@@ -37,6 +37,7 @@ from lorikeet_platform.usage.service import UsageService
 from lorikeet_platform.web.errors import install_error_rendering
 from lorikeet_platform.web.guards import Bounds, Guard
 from tests.support.scripted_engine import ScriptedEngine
+from tests.support.tables import make_tables
 
 BASE = "tiny"
 CHAT = {"model": BASE, "messages": [{"role": "user", "content": "one two three"}]}
@@ -67,7 +68,7 @@ class Gateway:
         return self._send("GET", path, headers={"authorization": f"Bearer {self.keys[tenant]}"})
 
     def usage(self) -> list[UsageRecord]:
-        with self.db.read() as session:
+        with self.db.platform.read() as session:
             return list(session.scalars(select(UsageRecord).order_by(UsageRecord.admitted_at)))
 
     def metrics(self) -> str:
@@ -86,7 +87,7 @@ class Gateway:
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
     settings = Settings(data_dir=tmp_path, model_name=BASE)
     db = Database(settings.resolved_database_url)
-    Table.metadata.create_all(db.engine)
+    make_tables(db)
     pepper = load_pepper(tmp_path)
     engine, registry = ScriptedEngine(), CollectorRegistry()
     context = PlatformContext(
@@ -107,7 +108,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     service = install(app, context, context.metrics)
     install_error_rendering(app)
     gateway = Gateway(Guard(app, Bounds(settings.limits)), db, engine, service, registry)
-    with db.unit_of_work() as work:
+    with db.platform.unit_of_work() as work:
         for slug, adapter in (("harbour", "pirate"), ("orchard", "haiku")):
             tenant = create_tenant(work, slug=slug, display_name=None, now=now_us())
             key, secret = create_key(work, pepper, tenant_id=tenant.id, name="tests", now=now_us())

@@ -118,7 +118,7 @@ def test_options_reach_the_engine_as_they_were_sent(gateway: Gateway) -> None:
 
 
 def test_the_tenants_weight_and_its_own_salt_reach_the_engine(gateway: Gateway) -> None:
-    with gateway.db.unit_of_work() as work:
+    with gateway.db.platform.unit_of_work() as work:
         tenants = {tenant.slug: tenant for tenant in work.scalars(select(Tenant))}
         tenants["harbour"].weight = 2.5
         salts = {slug: tenant.cache_salt for slug, tenant in tenants.items()}

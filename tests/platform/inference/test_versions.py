@@ -30,13 +30,13 @@ def pirate(work: Session) -> Adapter:
 
 
 def versions(gateway: Gateway) -> dict[int, AdapterVersion]:
-    with gateway.db.read() as work:
+    with gateway.db.platform.read() as work:
         found = work.scalars(select(AdapterVersion).where(AdapterVersion.adapter_id == pirate(work).id))
         return {version.number: version for version in found}
 
 
 def add_version(gateway: Gateway, number: int) -> None:
-    with gateway.db.unit_of_work() as work:
+    with gateway.db.platform.unit_of_work() as work:
         adapter = pirate(work)
         work.add(
             AdapterVersion(
@@ -55,7 +55,7 @@ def add_version(gateway: Gateway, number: int) -> None:
 
 
 def point(gateway: Gateway, *shares: tuple[int, int], sticky: str = "none") -> None:
-    with gateway.db.unit_of_work() as work:
+    with gateway.db.platform.unit_of_work() as work:
         adapter = pirate(work)
         key = AliasKey(adapter.tenant_id, adapter.id, "live")
         change = Change(actor="system", now=now_us())
@@ -63,7 +63,7 @@ def point(gateway: Gateway, *shares: tuple[int, int], sticky: str = "none") -> N
 
 
 def retire(gateway: Gateway, number: int) -> None:
-    with gateway.db.unit_of_work() as work:
+    with gateway.db.platform.unit_of_work() as work:
         tenant_id = pirate(work).tenant_id
         step = Step(tenant_id=tenant_id, adapter="pirate", number=number, actor="key_x", now=now_us())
         lifecycle.retire(work, step, keep_us=10**9)
@@ -166,7 +166,7 @@ def test_a_damaged_adapter_is_quarantined_by_the_request_that_meets_it(gateway: 
         "quarantined",
         "the stored adapter is damaged",
     )
-    with gateway.db.read() as work:
+    with gateway.db.platform.read() as work:
         assert work.scalars(select(AliasTarget.version_id).where(AliasTarget.alias == "live")).all().count(found[1].id)
         assert len(work.scalars(select(Job).where(Job.kind == "retire")).all()) == 1
     gateway.engine.scripts.clear()
@@ -227,7 +227,7 @@ def test_models_show_weighted_aliases_and_hide_what_live_does_not_mean(gateway: 
     [_, shown] = gateway.get("/v1/models").json()["data"]
     assert shown["lorikeet"]["aliases"] == {"live": [{"version": 1, "weight": 20}, {"version": 2, "weight": 80}]}
     assert shown["lorikeet"]["version_id"] == versions(gateway)[2].id
-    with gateway.db.unit_of_work() as work:
+    with gateway.db.platform.unit_of_work() as work:
         adapter = pirate(work)
         lifecycle.delete_adapter(work, adapter.tenant_id, "pirate", actor="key_x", now=now_us())
     assert [model["id"] for model in gateway.get("/v1/models").json()["data"]] == ["tiny"]

@@ -40,7 +40,7 @@ class ScriptedHandler:
 
 @pytest.fixture
 def job_id(context: PlatformContext, harbour: Tenant) -> str:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         version = a_version(work, harbour, name="pirate", state="validating")
         return enqueued(work, version, context.clock()).id
 
@@ -62,30 +62,30 @@ def runner(context: PlatformContext, handler: ScriptedHandler, clock: FakeClock)
 
 
 def row(context: PlatformContext, tenant: Tenant, job_id: str) -> Job:
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         return work.get_one(Job, (tenant.id, job_id))
 
 
 def test_an_unfinished_job_of_the_same_kind_and_version_is_that_job(
     context: PlatformContext, harbour: Tenant, runner: JobRunner, clock: FakeClock
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         version = a_version(work, harbour, name="pirate", state="validating")
         first, again = (enqueued(work, version, clock.now) for _ in range(2))
         assert first.id == again.id
     assert lease(context, first.id) is not None
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         assert enqueued(work, version, clock.now).id == first.id  # somebody works on it
     clock.advance(46)
     assert runner.run(first.id)
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         assert enqueued(work, version, clock.now).id != first.id
 
 
 def test_a_job_with_a_time_of_its_own_is_not_taken_before_it(
     context: PlatformContext, harbour: Tenant, clock: FakeClock
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         version = a_version(work, harbour, name="pirate", state="validating")
         job = enqueued(work, version, clock.now, run_after=clock.now + 2_000_000)
     assert lease(context, job.id) is None
@@ -98,7 +98,7 @@ def test_a_job_with_a_time_of_its_own_is_not_taken_before_it(
 
 
 def lease(context: PlatformContext, job_id: str) -> LeasedJob | None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         return queue.lease(work, job_id, context.clock())
 
 
@@ -149,13 +149,13 @@ def test_a_lease_is_extended_by_its_holder_only(context: PlatformContext, job_id
     first = lease(context, job_id)
     assert first is not None
     clock.advance(44)
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         queue.extend(work, first, clock.now)
     clock.advance(44)
     assert lease(context, job_id) is None
     clock.advance(2)
     assert lease(context, job_id) is not None
-    with context.db.unit_of_work() as work, pytest.raises(LeaseLost):
+    with context.db.platform.unit_of_work() as work, pytest.raises(LeaseLost):
         queue.extend(work, first, clock.now)
 
 
@@ -296,7 +296,7 @@ def test_after_a_start_the_only_worker_takes_up_what_its_predecessor_held(
     context: PlatformContext, job_id: str, clock: FakeClock, is_only_worker: bool, n_woken: int
 ) -> None:
     assert lease(context, job_id) is not None
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         queue.wake_all(work, clock.now, break_leases=is_only_worker)
     assert Sweeper(context.db, lambda _job_id: None, is_only_worker=is_only_worker, clock=clock).sweep() == n_woken
 

@@ -31,7 +31,7 @@ def operator(admin: TestClient, harbour: Tenant, as_admin: dict[str, str]) -> Po
 @pytest.fixture
 def pirate(context: PlatformContext, harbour: Tenant) -> list[str]:
     """`live` at version 1 of three ready ones; their digests by number, from 1."""
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         versions = [a_version(work, harbour, name="pirate", number=number, live=number == 1) for number in (1, 2, 3)]
         return ["", *(version.digest or "" for version in versions)]
 

@@ -58,10 +58,10 @@ def test_temporary_files_go_when_nobody_can_be_working_on_them(
 def test_the_folder_of_a_job_stays_for_as_long_as_somebody_works_on_it(
     cleaner: LeftoverCleaner, context: PlatformContext, clock: FakeClock, uploader: Uploader
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         version = a_version(work, uploader.tenant, name="pirate", state="validating")
         job = enqueue(work, tenant_id=version.tenant_id, kind="validate", version_id=version.id, now=clock.now)
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         assert lease(work, job.id, clock.now) is not None
     folder = context.settings.temporary_dir / f"{validation_prefix(job.id)}x1"
     folder.mkdir(parents=True)
@@ -80,7 +80,7 @@ def test_slices_go_when_their_upload_is_over(
     cleaner: LeftoverCleaner, context: PlatformContext, uploader: Uploader, state: str, is_kept: bool
 ) -> None:
     upload, other = uploader.whole(b"lost"), uploader.whole(b"in use")
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.execute(update(Upload).where(Upload.id == upload).values(state=state))
     cleaner.clean_when_due()
     stored = {entry.key.split("/")[2] for entry in context.store.entries("uploads/")}
@@ -92,7 +92,7 @@ def test_the_store_is_listed_every_ten_minutes(
 ) -> None:
     cleaner.clean_when_due()
     upload = uploader.whole(b"lost")
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.execute(update(Upload).where(Upload.id == upload).values(state="consumed"))
     cleaner.clean_when_due()
     assert len(list(context.store.entries("uploads/"))) == 1

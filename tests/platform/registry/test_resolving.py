@@ -18,14 +18,14 @@ from tests.support.platform_parts import BASE, Tenant, a_version
 
 
 def resolve(context: PlatformContext, tenant: Tenant, model: str) -> int | None:
-    with context.db.read() as session:
+    with context.db.platform.read() as session:
         return resolve_model(session, tenant.id, model, BASE).number
 
 
 @pytest.fixture(autouse=True)
 def _versions(context: PlatformContext, harbour: Tenant) -> None:
     """`live` at 2; 3 is ready without an alias; 4 was rejected; 5 is being validated."""
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         for number, state, live in [(1, "ready", True), (2, "ready", True), (3, "ready", False)]:
             a_version(work, harbour, name="pirate", number=number, state=state, live=live)
         a_version(work, harbour, name="pirate", number=4, state="rejected")
@@ -64,14 +64,14 @@ def test_another_tenants_adapter_is_missing_like_none(context: PlatformContext, 
 
 
 def test_an_adapter_of_another_base_model_is_not_found(context: PlatformContext, harbour: Tenant) -> None:
-    with context.db.read() as session, pytest.raises(PlatformError, match="model_not_found"):
+    with context.db.platform.read() as session, pytest.raises(PlatformError, match="model_not_found"):
         resolve_model(session, harbour.id, "pirate", "another-base")
 
 
 def point(
     context: PlatformContext, tenant: Tenant, *shares: tuple[int, int], sticky: str = "none", alias: str = "live"
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         adapter = find_adapter(work, tenant.id, "pirate")
         key = AliasKey(tenant.id, adapter.id, alias)
         change = Change(actor="system", now=1)
@@ -79,12 +79,12 @@ def point(
 
 
 def draws(context: PlatformContext, tenant: Tenant, n: int, user: str | None = None) -> Counter[int | None]:
-    with context.db.read() as session:
+    with context.db.platform.read() as session:
         return Counter(resolve_model(session, tenant.id, "pirate", BASE, user=user).number for _ in range(n))
 
 
 def of_users(context: PlatformContext, tenant: Tenant, n: int, model: str = "pirate") -> dict[str, int | None]:
-    with context.db.read() as session:
+    with context.db.platform.read() as session:
         return {
             user: resolve_model(session, tenant.id, model, BASE, user=user).number
             for user in (f"user-{number}" for number in range(n))

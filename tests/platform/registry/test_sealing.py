@@ -32,7 +32,7 @@ ONE, TWO = b'{"r": 4}', b"weights"
 
 
 def counts(context: PlatformContext) -> tuple[int, ...]:
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         return tuple(work.scalar(select(func.count()).select_from(t)) or 0 for t in (Adapter, AdapterVersion, Job))
 
 
@@ -54,7 +54,7 @@ def test_sealing_makes_adapter_version_and_job_at_once(context: PlatformContext,
 
 def test_the_same_content_leads_to_the_same_ready_version(context: PlatformContext, uploader: Uploader) -> None:
     first = uploader.seal(ONE, TWO)
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.execute(update(AdapterVersion).values(state="ready", digest="0" * 64, ready_at=context.clock()))
     again = uploader.seal(ONE, TWO)
     assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
@@ -153,7 +153,7 @@ def test_a_body_that_is_not_exactly_right_is_refused_by_field(
 def test_adapters_of_another_tenant_do_not_exist(
     api: TestClient, context: PlatformContext, harbour: Tenant, orchard: Tenant
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         a_version(work, harbour, name="pirate")
     assert api.get("/v1/adapters", headers=orchard.auth).json() == {"object": "list", "data": []}
     for path in ("/v1/adapters/{}", "/v1/adapters/{}/versions", "/v1/adapters/{}/versions/1"):
@@ -197,7 +197,7 @@ def test_shards_and_their_index_become_one_version(context: PlatformContext, upl
     assert (first.status_code, first.json()["bytes"]) == (202, sum(map(len, contents.values())))
     files = uploader.client.get("/v1/adapters/pirate/versions/1/files", headers=uploader.tenant.auth).json()["data"]
     assert [file["filename"] for file in files] == sorted(contents)
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.execute(update(AdapterVersion).values(state="ready", digest="0" * 64, ready_at=context.clock()))
     assert (push().status_code, counts(context)) == (200, (1, 1, 1))
     contents[second] = b"other"
@@ -209,7 +209,7 @@ def test_a_file_more_is_another_content(context: PlatformContext, uploader: Uplo
     second = "adapter_model-00002-of-00002.safetensors"
     contents = {CONFIG: ONE, INDEX: b"{}", SHARD: TWO, second: TWO}
     uploader.seal_uploads({name: uploader.whole(content, filename=name) for name, content in contents.items()})
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.execute(update(AdapterVersion).values(state="ready", digest="0" * 64, ready_at=context.clock()))
     only = "adapter_model-00001-of-00001.safetensors"
     fewer = {CONFIG: ONE, INDEX: b"{}", only: TWO}
@@ -222,7 +222,7 @@ def test_content_of_a_version_out_of_service_becomes_a_new_number(
 ) -> None:
     uploader.seal(ONE, TWO)
     values = {"state": state, "digest": "0" * 64, "reject_code": "config_invalid"}
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.execute(update(AdapterVersion).values(**values))
     again = uploader.seal(ONE, TWO)
     assert (again.status_code, again.json()["number"], again.json()["state"]) == (202, 2, "validating")
@@ -234,7 +234,7 @@ def test_a_push_of_what_exists_moves_an_alias_once_the_engine_has_the_version(
     engine = context.engine_client
     assert isinstance(engine, MeasuredEngine)
     uploader.seal(ONE, TWO)
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.execute(update(AdapterVersion).values(state="ready", digest="0" * 64, ready_at=context.clock()))
     uploads = {CONFIG: uploader.whole(ONE, filename=CONFIG), WEIGHTS: uploader.whole(TWO)}
     engine.is_up = False
@@ -252,7 +252,7 @@ def test_an_alias_asked_for_by_a_push_is_kept_until_the_verdict(context: Platfor
     uploads = {CONFIG: uploader.whole(ONE, filename=CONFIG), WEIGHTS: uploader.whole(TWO)}
     uploader.seal_uploads(uploads)
     uploader.seal_uploads(uploads, alias="best")  # thought of later
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         assert work.scalars(select(AdapterVersion.alias_when_ready)).all() == ["best"]
 
 
@@ -281,7 +281,7 @@ def test_n_43_a_tenants_adapters_and_bytes_are_limited_when_they_are_sealed(
     assert error(too_much) == (403, "adapter_quota_exceeded", None)
     assert "30 bytes" in too_much.json()["error"]["message"]
     assert counts(context) == (2, 2, 2)
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.execute(update(AdapterVersion).where(AdapterVersion.bytes == 15).values(state="purged"))
     assert seal("a", ONE, TWO).status_code == 202
 

@@ -12,9 +12,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import AdapterVersion, Table
+from lorikeet_platform.db.tables import AdapterVersion
 from lorikeet_platform.registry.versions.states import TRANSITIONS, IllegalTransition, State, StateMoved, transition
 from tests.support.platform_parts import FakeClock, Tenant, a_tenant, a_version, make_context
+from tests.support.tables import make_tables
 
 VALUES: dict[State, dict[str, object]] = {
     "validating": {},
@@ -28,13 +29,13 @@ VALUES: dict[State, dict[str, object]] = {
 
 
 def test_of_two_verdicts_on_one_version_the_second_is_told(context: PlatformContext, harbour: Tenant) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         version = a_version(work, harbour, name="pirate", state="validating")
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         mine = work.get_one(AdapterVersion, (harbour.id, version.id))
         transition(work, mine, "ready", **VALUES["ready"])
         assert (mine.state, mine.state_rev) == ("ready", 1)
-    with context.db.unit_of_work() as work, pytest.raises(StateMoved):
+    with context.db.platform.unit_of_work() as work, pytest.raises(StateMoved):
         transition(work, version, "rejected", **VALUES["rejected"])
 
 
@@ -50,7 +51,7 @@ def test_only_the_pictures_arrows_can_be_taken(
         ("retired", "ready"), ("retired", "quarantined"), ("retired", "purged"),
         ("quarantined", "ready"), ("quarantined", "purged"),
     }  # fmt: skip
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         version = a_version(work, harbour, name="pirate", state=before, live=False)
         if (before, after) in arrows:
             transition(work, version, after, **VALUES[after])
@@ -70,9 +71,9 @@ class VersionStates(RuleBasedStateMachine):
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.db = Database(f"sqlite:///{Path(self.folder.name) / 'lorikeet.db'}")
-        Table.metadata.create_all(self.db.engine)
+        make_tables(self.db)
         context = make_context(Path(self.folder.name), self.db, FakeClock())
-        with self.db.unit_of_work() as work:
+        with self.db.platform.unit_of_work() as work:
             version = a_version(work, a_tenant(context, "harbour"), name="pirate", state="validating")
         self.key = (version.tenant_id, version.id)
         self.state: State = "validating"
@@ -80,7 +81,7 @@ class VersionStates(RuleBasedStateMachine):
 
     @rule(target=reads)
     def read(self) -> AdapterVersion:
-        with self.db.read() as work:
+        with self.db.platform.read() as work:
             return work.get_one(AdapterVersion, self.key)
 
     @rule(version=consumes(reads), after=st.sampled_from(list(VALUES)))
@@ -88,7 +89,7 @@ class VersionStates(RuleBasedStateMachine):
         before: State = version.state  # type: ignore[assignment]
         is_fresh = version.state_rev == self.rev
         try:
-            with self.db.unit_of_work() as work:
+            with self.db.platform.unit_of_work() as work:
                 transition(work, work.merge(version, load=False), after, **VALUES[after])
         except IllegalTransition:
             assert after not in TRANSITIONS[before]
@@ -104,7 +105,7 @@ class VersionStates(RuleBasedStateMachine):
         assert (row.state, row.state_rev) == (self.state, self.rev)
 
     def read_row(self) -> AdapterVersion:
-        with self.db.read() as work:
+        with self.db.platform.read() as work:
             return work.get_one(AdapterVersion, self.key)
 
     def teardown(self) -> None:

@@ -33,7 +33,7 @@ def principal(context: PlatformContext, harbour: Tenant) -> Principal:
 
 
 def open_ticket(context: PlatformContext, principal: Principal, model: str = BASE) -> Ticket:
-    with context.db.read() as session:
+    with context.db.platform.read() as session:
         resolved = resolve_model(session, principal.tenant_id, model, BASE)
     return context.usage.open(
         request_id=new_id("req"), principal=principal, resolved=resolved, route="/v1/completions", stream=False
@@ -41,14 +41,14 @@ def open_ticket(context: PlatformContext, principal: Principal, model: str = BAS
 
 
 def records(context: PlatformContext) -> list[UsageRecord]:
-    with context.db.read() as session:
+    with context.db.platform.read() as session:
         return list(session.scalars(select(UsageRecord)))
 
 
 def test_a_record_says_who_asked_for_which_version(
     context: PlatformContext, principal: Principal, harbour: Tenant
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         version = a_version(work, harbour, name="pirate")
     open_ticket(context, principal, "pirate")
     [record] = records(context)
@@ -87,7 +87,7 @@ def test_every_outcome_can_be_written(context: PlatformContext, principal: Princ
 
 
 def test_what_cannot_be_metered_is_not_served(context: PlatformContext, principal: Principal) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.connection().exec_driver_sql("ALTER TABLE usage_records RENAME TO gone")
     with capture_logs() as lines, pytest.raises(PlatformError, match="metering_unavailable"):
         open_ticket(context, principal)

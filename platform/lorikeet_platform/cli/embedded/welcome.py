@@ -58,7 +58,7 @@ def new_owner_token(settings: Settings) -> str:
     """A fresh one-time token for the owner's link; earlier unused ones are void."""
     database = Database(settings.resolved_database_url)
     try:
-        with database.unit_of_work() as work:
+        with database.platform.unit_of_work() as work:
             return issue_owner_token(work, now_us())
     finally:
         database.close()

@@ -16,7 +16,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from lorikeet_platform.db.tables.metadata import Count, Id, Micros, Size, Table, one_of
+from lorikeet_platform.db.tables.metadata import Count, Id, Micros, Size, Table, TenantOwned, one_of
 
 VERSION_STATES = ("validating", "ready", "rejected", "failed_internal", "retired", "quarantined", "purged")
 ADAPTER_STATUSES = ("active", "deleted")
@@ -24,7 +24,7 @@ STICKINESS = ("none", "user")
 _ACTIVE = text("status = 'active'")
 
 
-class Adapter(Table):
+class Adapter(TenantOwned, Table):
     __tablename__ = "adapters"
     __table_args__ = (
         # A deleted adapter's name is free again.
@@ -47,7 +47,7 @@ class Adapter(Table):
     deleted_at: Mapped[Micros | None]
 
 
-class AdapterVersion(Table):
+class AdapterVersion(TenantOwned, Table):
     __tablename__ = "adapter_versions"
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),
@@ -95,7 +95,7 @@ class AdapterVersion(Table):
     purge_after: Mapped[Micros | None] = mapped_column(doc="when the sweeper may purge it; none = not by itself")
 
 
-class VersionFile(Table):
+class VersionFile(TenantOwned, Table):
     __tablename__ = "version_files"
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id", "version_id"], ["adapter_versions.tenant_id", "adapter_versions.id"]),
@@ -110,7 +110,7 @@ class VersionFile(Table):
     upload_id: Mapped[Id]
 
 
-class Alias(Table):
+class Alias(TenantOwned, Table):
     """A name that points at one version, or at several by weight; where it points lies in its targets."""
 
     __tablename__ = "aliases"
@@ -130,7 +130,7 @@ class Alias(Table):
     updated_at: Mapped[Micros]
 
 
-class AliasTarget(Table):
+class AliasTarget(TenantOwned, Table):
     """One version behind an alias, with its share of the requests in percent; an alias's shares add up to 100."""
 
     __tablename__ = "alias_targets"
@@ -154,7 +154,7 @@ class AliasTarget(Table):
     weight: Mapped[Count]
 
 
-class AliasChange(Table):
+class AliasChange(TenantOwned, Table):
     """Every revision of every alias, append-only; it outlives the alias."""
 
     __tablename__ = "alias_history"

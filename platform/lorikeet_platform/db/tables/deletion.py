@@ -5,12 +5,12 @@ from __future__ import annotations
 from sqlalchemy import ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from lorikeet_platform.db.tables.metadata import Id, Micros, Table
+from lorikeet_platform.db.tables.metadata import Id, Micros, Table, TenantOwned
 
 MAX_KEY = 200
 
 
-class BlobDeletion(Table):
+class BlobDeletion(TenantOwned, Table):
     """Somebody deletes this blob of a tenant's; until that is over, nobody relies on it or stores it anew.
 
     Each deletion has a row of its own: of two at once, the first to end says nothing of the other.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from lorikeet_platform.db.tables.metadata import Count, Id, Micros, Table, one_of
+from lorikeet_platform.db.tables.metadata import Count, Id, Micros, Table, TenantOwned, one_of
 
 # `retire` tells the engine and waits for what runs; `purge` removes the bytes.
 JOB_KINDS = ("validate", "retire", "purge")
@@ -13,7 +13,7 @@ JOB_STATES = ("queued", "leased", "done", "failed")
 _UNFINISHED = text("state IN ('queued', 'leased')")
 
 
-class Job(Table):
+class Job(TenantOwned, Table):
     __tablename__ = "jobs"
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id", "version_id"], ["adapter_versions.tenant_id", "adapter_versions.id"]),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Any
 
 from sqlalchemy import BigInteger, CheckConstraint, Integer, LargeBinary, MetaData, String
-from sqlalchemy.orm import DeclarativeBase, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from lorikeet_platform.ids import ID_LENGTH
 
@@ -28,6 +28,21 @@ Count = Annotated[int, mapped_column(Integer)]
 
 class Table(DeclarativeBase):
     metadata = MetaData(naming_convention=NAMING)
+
+
+class TenantOwned:
+    """Rows of one tenant each: a session that is bound to a tenant sees no others (`db.session`)."""
+
+    tenant_id: Mapped[Any] = mapped_column(String(ID_LENGTH))  # each table says it again, as a part of its key
+
+
+def tenant_tables() -> frozenset[str]:
+    """Names of the tables whose rows have a tenant."""
+    return frozenset(
+        mapper.local_table.name  # type: ignore[attr-defined]
+        for mapper in Table.registry.mappers
+        if issubclass(mapper.class_, TenantOwned)
+    )
 
 
 def one_of(column: str, values: Iterable[str]) -> CheckConstraint:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from lorikeet_platform.db.tables.metadata import Id, Micros, Size, Table, one_of
+from lorikeet_platform.db.tables.metadata import Id, Micros, Size, Table, TenantOwned, one_of
 
 # open → sealed → consumed (its bytes became a version's files), or open → terminated
 UPLOAD_STATES = ("open", "sealed", "consumed", "terminated")
 
 
-class Upload(Table):
+class Upload(TenantOwned, Table):
     __tablename__ = "uploads"
     __table_args__ = (
         one_of("state", UPLOAD_STATES),
@@ -33,7 +33,7 @@ class Upload(Table):
     expires_at: Mapped[Micros]
 
 
-class UploadSlice(Table):
+class UploadSlice(TenantOwned, Table):
     """One store object, put by one PATCH. The key is built from the three ids."""
 
     __tablename__ = "upload_slices"

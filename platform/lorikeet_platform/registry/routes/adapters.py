@@ -18,19 +18,19 @@ def add_to(router: APIRouter) -> None:
 
 
 def list_adapters(actor: Acting, request: Request) -> AdapterList:
-    with get_context(request).db.read() as work:
+    with get_context(request).db.tenant(actor.tenant_id).read() as work:
         return AdapterList(data=[Adapter.of(entry) for entry in catalogue.list_adapters(work, actor.tenant_id)])
 
 
 def get_adapter(name: str, actor: Acting, request: Request) -> Adapter:
-    with get_context(request).db.read() as work:
+    with get_context(request).db.tenant(actor.tenant_id).read() as work:
         return Adapter.of(catalogue.get_adapter(work, actor.tenant_id, name))
 
 
 def delete_adapter(name: str, actor: Acting, request: Request) -> Response:
     """Remove an adapter with its versions and aliases. What runs on it ends as it began; its name is free at once."""
     context = get_context(request)
-    with context.db.unit_of_work() as work:
+    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
         job_ids = lifecycle.delete_adapter(work, actor.tenant_id, name, actor=actor.name, now=context.clock())
     for job_id in job_ids:
         context.wake(job_id)

@@ -38,7 +38,7 @@ def add_to(router: APIRouter) -> None:
 
 
 def list_aliases(name: str, actor: Acting, request: Request) -> AliasList:
-    with get_context(request).db.read() as work:
+    with get_context(request).db.tenant(actor.tenant_id).read() as work:
         entry = catalogue.get_adapter(work, actor.tenant_id, name)
     return AliasList(data=[Alias.of(alias) for alias in entry.aliases])
 
@@ -72,7 +72,7 @@ def delete_alias(name: str, alias: str, actor: Acting, request: Request, if_matc
     """End an alias; its history stays."""
     context = get_context(request)
     change = Change(actor=actor.name, now=context.clock(), expected=expected_revision(if_match))
-    with context.db.unit_of_work() as work:
+    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
         adapter = catalogue.find_adapter(work, actor.tenant_id, name, for_update=True)
         remove(work, AliasKey(actor.tenant_id, adapter.id, alias), change)
     return Response(status_code=204)
@@ -80,7 +80,7 @@ def delete_alias(name: str, alias: str, actor: Acting, request: Request, if_matc
 
 def list_alias_history(name: str, alias: str, actor: Acting, request: Request) -> AliasHistory:
     """Every revision, newest first, of aliases that are gone, too."""
-    with get_context(request).db.read() as work:
+    with get_context(request).db.tenant(actor.tenant_id).read() as work:
         adapter = catalogue.find_adapter(work, actor.tenant_id, name)
         changes = history_of(work, AliasKey(actor.tenant_id, adapter.id, alias))
     return AliasHistory(data=[AliasRevision.of(change) for change in changes])
@@ -108,7 +108,7 @@ def _plan_set(
     change = Change(actor=actor.name, now=context.clock(), reason=body.reason, expected=expected)
     shares = [(target.version, target.weight) for target in body.targets]
     guard = None if body.guard is None else body.guard.model_dump()
-    with context.db.read() as work:
+    with context.db.tenant(actor.tenant_id).read() as work:
         adapter = catalogue.find_adapter(work, actor.tenant_id, name)
         key = AliasKey(actor.tenant_id, adapter.id, alias)
         return plan_set(work, key, shares, sticky=body.sticky, guard=guard, change=change)
@@ -118,7 +118,7 @@ def _plan_rollback(
     context: PlatformContext, actor: Actor, name: str, alias: str, body: AliasRollback, expected: int | None
 ) -> Planned:
     change = Change(actor=actor.name, now=context.clock(), reason=body.reason, expected=expected)
-    with context.db.read() as work:
+    with context.db.tenant(actor.tenant_id).read() as work:
         adapter = catalogue.find_adapter(work, actor.tenant_id, name)
         return plan_rollback(work, AliasKey(actor.tenant_id, adapter.id, alias), body.to_revision, change)
 
@@ -130,12 +130,12 @@ async def _make(context: PlatformContext, actor: Actor, name: str, planned: Plan
 
 
 def _perform(context: PlatformContext, planned: Planned) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.tenant(planned.key.tenant_id).unit_of_work() as work:
         perform(work, planned)
 
 
 def _entry(context: PlatformContext, actor: Actor, name: str, alias: str) -> AliasEntry:
-    with context.db.read() as work:
+    with context.db.tenant(actor.tenant_id).read() as work:
         adapter = catalogue.get_adapter(work, actor.tenant_id, name)
     for entry in adapter.aliases:
         if entry.alias.alias == alias:

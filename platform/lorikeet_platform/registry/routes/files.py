@@ -29,7 +29,7 @@ def add_to(router: APIRouter) -> None:
 
 
 def list_files(name: str, number: VersionNumber, actor: Acting, request: Request) -> VersionFileList:
-    with get_context(request).db.read() as work:
+    with get_context(request).db.tenant(actor.tenant_id).read() as work:
         version = catalogue.get_version(work, actor.tenant_id, name, number)
         files = catalogue.list_files(work, version)
     return VersionFileList(
@@ -45,7 +45,7 @@ def download_file(
     The version serves from its image, and goes on whatever becomes of its uploaded files.
     """
     context = get_context(request)
-    with context.db.read() as work:
+    with context.db.tenant(actor.tenant_id).read() as work:
         version = catalogue.get_version(work, actor.tenant_id, name, number)
         file = pick_file(list(catalogue.list_files(work, version)), filename)
     check_kept(version)
@@ -62,5 +62,5 @@ def download_file(
 
 def _check_still_kept(context: PlatformContext, actor: Actor, name: str, number: int) -> None:
     """Raises PlatformError(not_found) for a version that was purged between the look at it and the look at its file."""
-    with context.db.read() as work:
+    with context.db.tenant(actor.tenant_id).read() as work:
         check_kept(catalogue.get_version(work, actor.tenant_id, name, number))

@@ -52,7 +52,7 @@ async def release_version(name: str, number: VersionNumber, actor: Acting, reque
 
 
 def _quarantine(context: PlatformContext, step: Step) -> tuple[Moved, bool]:
-    with context.db.unit_of_work() as work:
+    with context.db.tenant(step.tenant_id).unit_of_work() as work:
         moved = lifecycle.quarantine(work, step)
         is_served = lifecycle.has_twin(work, moved.version, "ready")
     wake_for(context, moved)

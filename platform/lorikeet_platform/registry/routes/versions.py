@@ -51,7 +51,7 @@ def add_to(router: APIRouter) -> None:
 
 def list_versions(name: str, actor: Acting, request: Request) -> VersionList:
     """Newest first."""
-    with get_context(request).db.read() as work:
+    with get_context(request).db.tenant(actor.tenant_id).read() as work:
         entry = catalogue.get_adapter(work, actor.tenant_id, name)
         return VersionList(data=[Version.of(name, version) for version in entry.versions])
 
@@ -97,7 +97,7 @@ def delete_version(name: str, number: VersionNumber, actor: Acting, request: Req
     Refused while an alias points at it.
     """
     context = get_context(request)
-    with context.db.unit_of_work() as work:
+    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
         moved = lifecycle.delete(work, _step(context, actor, name, number))
     wake_for(context, moved)
     return Version.of(name, moved.version)
@@ -125,7 +125,7 @@ async def restore_version(name: str, number: VersionNumber, actor: Acting, reque
 def retry_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
     """Validate a version again whose validation failed for a reason of ours."""
     context = get_context(request)
-    with context.db.unit_of_work() as work:
+    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
         moved = lifecycle.retry(work, _step(context, actor, name, number))
     wake_for(context, moved)
     return Version.of(name, moved.version)
@@ -153,7 +153,7 @@ async def bring_back(context: PlatformContext, step: Step, *, is_release: bool) 
 
 def _seal(context: PlatformContext, actor: Actor, wanted: SealRequest) -> Sealed:
     settings = context.settings
-    with context.db.unit_of_work() as work:
+    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
         sealed = seal(work, actor, wanted, base_model=settings.model_name, limits=settings.limits, now=context.clock())
     if sealed.job_id is not None:
         context.wake(sealed.job_id)
@@ -161,14 +161,14 @@ def _seal(context: PlatformContext, actor: Actor, wanted: SealRequest) -> Sealed
 
 
 def _use_existing(context: PlatformContext, actor: Actor, sealed: Sealed, alias: str | None) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
         use_existing(work, actor, sealed, alias, context.clock())
     purge_bytes(context.store, [(actor.tenant_id, upload_id) for upload_id in sealed.spare_uploads])
 
 
 def _retire(context: PlatformContext, step: Step) -> tuple[Moved, bool]:
     keep_us = context.settings.retention.retired_days * 24 * HOUR
-    with context.db.unit_of_work() as work:
+    with context.db.tenant(step.tenant_id).unit_of_work() as work:
         moved = lifecycle.retire(work, step, keep_us=keep_us)
         is_served = lifecycle.has_twin(work, moved.version, "ready")
     wake_for(context, moved)
@@ -176,14 +176,14 @@ def _retire(context: PlatformContext, step: Step) -> tuple[Moved, bool]:
 
 
 def _restore(context: PlatformContext, step: Step, is_release: bool) -> Moved:
-    with context.db.unit_of_work() as work:
+    with context.db.tenant(step.tenant_id).unit_of_work() as work:
         moved = lifecycle.restore(work, step, is_release=is_release)
     wake_for(context, moved)
     return moved
 
 
 def _read_version(context: PlatformContext, tenant_id: str, name: str, number: int) -> AdapterVersion:
-    with context.db.read() as work:
+    with context.db.tenant(tenant_id).read() as work:
         return catalogue.get_version(work, tenant_id, name, number)
 
 

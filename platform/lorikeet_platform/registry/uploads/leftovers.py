@@ -70,12 +70,12 @@ class LeftoverCleaner:
 
     def _leased_jobs(self, now: int) -> frozenset[str]:
         held = select(Job.id).where(Job.state == "leased", Job.lease_expires_at > now)
-        with self._db.read() as work:
+        with self._db.platform.read() as work:
             return frozenset(work.scalars(held))
 
     def _purge_what_is_over(self) -> int:
         stored = list_stored(self._store)
-        with self._db.read() as work:
+        with self._db.platform.read() as work:
             over = those_over(work, stored)
         purge_bytes(self._store, over)
         return len(over)

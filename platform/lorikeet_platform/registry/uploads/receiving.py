@@ -131,7 +131,7 @@ def _record(context: PlatformContext, upload: Upload, received: ReceivedSlice) -
     key = slice_key(upload.tenant_id, upload.id, piece.slice_id)
     context.store.put_file(key, received.path)
     try:
-        with context.db.unit_of_work() as work:
+        with context.db.tenant(upload.tenant_id).unit_of_work() as work:
             moved = service.add_slice(work, upload, piece, limits=context.settings.limits, now=context.clock())
             return moved.received
     except Exception:

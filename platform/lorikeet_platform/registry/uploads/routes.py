@@ -103,7 +103,7 @@ async def describe_uploads(request: Request) -> Response:
 def list_uploads(actor: Acting, request: Request, adapter: AdapterName = None) -> UploadList:
     """Uploads that are not complete or not sealed yet: what a client on another machine goes on with."""
     context = get_context(request)
-    with context.db.read() as work:
+    with context.db.tenant(actor.tenant_id).read() as work:
         uploads = service.list_uploads(work, actor.tenant_id, adapter, context.clock())
     return UploadList(data=[Upload.of(upload) for upload in uploads])
 
@@ -119,7 +119,7 @@ def create_upload(actor: Acting, request: Request) -> Response:
     metadata = protocol.read_metadata(request)
     check_new_name(metadata.adapter, context.settings.model_name)
     check_disk(context.store, length)
-    with context.db.unit_of_work() as work:
+    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
         upload = service.create_upload(work, actor, metadata, length, limits=limits, now=context.clock())
     location = f"{request.url.path}/{upload.id}"
     headers = {"location": location, "upload-expires": protocol.http_date(upload.expires_at)}
@@ -150,14 +150,14 @@ def terminate_upload(upload_id: str, actor: Acting, request: Request) -> Respons
     """Forget the upload and its bytes."""
     context = get_context(request)
     protocol.check_version(request)
-    with context.db.unit_of_work() as work:
+    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
         service.terminate_upload(work, actor.tenant_id, upload_id, context.clock())
     service.purge_bytes(context.store, [(actor.tenant_id, upload_id)])
     return Response(status_code=204, headers=RESUMABLE)
 
 
 def _find(context: PlatformContext, tenant_id: str, upload_id: str) -> UploadRow:
-    with context.db.read() as work:
+    with context.db.tenant(tenant_id).read() as work:
         return service.get_upload(work, tenant_id, upload_id, context.clock())
 
 

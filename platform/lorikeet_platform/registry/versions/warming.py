@@ -56,7 +56,7 @@ async def end_running(context: PlatformContext, tenant_id: str, digest: str) -> 
 
 def take_out_damaged(context: PlatformContext, tenant_id: str, digest: str) -> None:
     """Quarantine whatever has this image. Synchronous: it is called in a thread."""
-    with context.db.unit_of_work() as work:
+    with context.db.tenant(tenant_id).unit_of_work() as work:
         job_ids = quarantine_damaged(work, tenant_id, digest, now=context.clock())
     for job_id in job_ids:
         log.error("a damaged adapter was quarantined", tenant=tenant_id, digest=digest[:12])

@@ -110,7 +110,7 @@ class AliasGuards:
 
     def judge_all(self) -> None:
         guarded = select(Alias.tenant_id, Alias.adapter_id, Alias.alias).where(Alias.guard.is_not(None))
-        with self._db.read() as work:
+        with self._db.platform.read() as work:
             keys = [AliasKey(*row) for row in work.execute(guarded)]
         for key in keys:
             try:
@@ -119,7 +119,7 @@ class AliasGuards:
                 log.info("an alias was not judged", alias=key.alias, reason=error.message)
 
     def _judge(self, key: AliasKey) -> None:
-        with self._db.read() as work:
+        with self._db.tenant(key.tenant_id).read() as work:
             alias = work.get(Alias, (key.tenant_id, key.adapter_id, key.alias))
             targets = targets_of(work, key)
             if alias is None or alias.guard is None or len(targets) < 2:
@@ -141,7 +141,7 @@ class AliasGuards:
             expected=alias.revision,
             in_place_of=in_place_of,
         )
-        with self._db.unit_of_work() as work:
+        with self._db.tenant(key.tenant_id).unit_of_work() as work:
             point(work, key, back, change)
         log.warning("an alias went back", alias=key.alias, adapter=key.adapter_id, reason=told)
 

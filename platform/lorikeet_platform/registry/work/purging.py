@@ -46,7 +46,7 @@ class VersionPurger:
         self._db, self._store, self._clock = db, store, clock
 
     def perform(self, job: LeasedJob) -> Write:
-        with self._db.unit_of_work() as work:
+        with self._db.tenant(job.tenant_id).unit_of_work() as work:
             files = version_files(work, job.tenant_id, job.version_id)
             uploads = _locked_uploads(work, job.tenant_id, files)
             version = work.get_one(AdapterVersion, (job.tenant_id, job.version_id), with_for_update={"key_share": True})
@@ -100,7 +100,7 @@ class PurgeChore:
 
     def enqueue_due(self) -> None:
         now = self._clock()
-        with self._db.unit_of_work() as work:
+        with self._db.platform.unit_of_work() as work:
             forget_old_marks(work, now)
         asked = exists().where(
             Job.tenant_id == AdapterVersion.tenant_id,
@@ -114,10 +114,10 @@ class PurgeChore:
             .order_by(AdapterVersion.purge_after)
             .limit(PURGES_A_ROUND)
         )
-        with self._db.read() as work:
+        with self._db.platform.read() as work:
             found = work.execute(due).all()
         for tenant_id, version_id in found:
-            with self._db.unit_of_work() as work:
+            with self._db.tenant(tenant_id).unit_of_work() as work:
                 enqueue(work, tenant_id=tenant_id, kind="purge", version_id=version_id, now=now, run_after=now)
         if found:
             log.info("versions are to be purged", versions=len(found))

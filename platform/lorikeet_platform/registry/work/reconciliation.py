@@ -116,7 +116,7 @@ class Reconciler:
     def _reconcile(self, earlier: list[str]) -> None:
         now = self._clock()
         stored = [*self._store.entries(IMAGES_PREFIX), *self._store.entries(FILES_PREFIX)]
-        with self._db.read() as work:  # after the listing: what was stored meanwhile is not looked at
+        with self._db.platform.read() as work:  # after the listing: what was stored meanwhile is not looked at
             needed, required = _contents(work)
         findings = compare((entry.key for entry in stored), needed, required)
         # What tenants are served with comes first, and no fault in one thing keeps another from being looked at.
@@ -130,7 +130,7 @@ class Reconciler:
             log.info("bytes that no version needs", found=len(findings.orphans), deleted=len(gone))
 
     def _delete(self, stored: Iterable[BlobEntry], candidates: frozenset[str], now: int) -> frozenset[str]:
-        with self._db.read() as work:
+        with self._db.platform.read() as work:
             tenants = frozenset(work.scalars(select(Tenant.id)))
         gone: set[str] = set()
         for entry in stored:
@@ -163,7 +163,7 @@ class Reconciler:
             self._wake(job_id)
 
     def _quarantine(self, content: Content) -> tuple[str, ...]:
-        with self._db.unit_of_work() as work:
+        with self._db.tenant(content.tenant_id).unit_of_work() as work:
             return quarantine_damaged(work, content.tenant_id, content.digest, now=self._clock())
 
     def _orphans_of(self, runs: list[str]) -> frozenset[str]:

@@ -103,7 +103,7 @@ def forget_old_marks(work: Session, now: int) -> None:
 def _delete_if_unused(
     db: Database, store: BlobStore, tenant_id: str, key: str, is_used: Callable[[Session], bool], clock: Clock
 ) -> bool:
-    with db.unit_of_work() as work:
+    with db.tenant(tenant_id).unit_of_work() as work:
         lock_tenant(work, tenant_id)
         if is_used(work):
             return False
@@ -120,7 +120,7 @@ def _mark(work: Session, tenant_id: str, key: str, now: int) -> BlobDeletion:
 
 def _delete_marked(db: Database, store: BlobStore, mark: BlobDeletion) -> None:
     store.delete(mark.key)
-    with db.unit_of_work() as work:
+    with db.tenant(mark.tenant_id).unit_of_work() as work:
         mine = delete(BlobDeletion).where(
             BlobDeletion.tenant_id == mark.tenant_id, BlobDeletion.key == mark.key, BlobDeletion.id == mark.id
         )

@@ -39,7 +39,7 @@ class VersionRetirer:
         self._db, self._engine, self._clock = db, engine, clock
 
     def perform(self, job: LeasedJob) -> Write:
-        with self._db.read() as work:
+        with self._db.tenant(job.tenant_id).read() as work:
             version = work.get_one(AdapterVersion, (job.tenant_id, job.version_id))
             is_over = version.state not in OUT_OF_SERVICE or has_twin(work, version, "ready")
             is_coming = has_twin(work, version, "validating")
@@ -57,7 +57,7 @@ class VersionRetirer:
 
     def clean_up(self, job: LeasedJob) -> None:
         """Somebody may have restored the version, or validated a twin, while the engine was being told otherwise."""
-        with self._db.read() as work:
+        with self._db.tenant(job.tenant_id).read() as work:
             version = work.get_one(AdapterVersion, (job.tenant_id, job.version_id))
             is_served = version.state == "ready" or has_twin(work, version, "ready")
         if is_served and version.digest is not None:

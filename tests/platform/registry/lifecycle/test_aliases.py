@@ -164,7 +164,7 @@ def test_a_body_that_is_not_exactly_right_is_refused_by_field(port: Port, pirate
 def test_an_alias_points_at_nothing_that_is_not_ready(
     port: Port, pirate: list[str], context: PlatformContext, harbour: Tenant, state: str
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         a_version(work, harbour, name="pirate", number=4, state=state)
     response = port.put_alias("live", (1, 50), (4, 50))
     assert refusal(response) == (409, "state_conflict", "targets")
@@ -175,7 +175,7 @@ def test_an_alias_points_at_nothing_that_is_not_ready(
 def test_an_alias_points_at_versions_of_its_own_adapter_only(
     port: Port, pirate: list[str], context: PlatformContext, harbour: Tenant
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         a_version(work, harbour, name="haiku", number=4)
     assert refusal(port.put_alias("live", 4)) == (404, "not_found", "targets")
     assert refusal(port.put_alias("live", 1, adapter="nobody")) == (404, "not_found", None)
@@ -228,7 +228,7 @@ def test_there_must_be_something_to_roll_back_to(port: Port, pirate: list[str], 
         assert (status, code, param) == (400, "invalid_value", "to_revision"), wrong
     port.put_alias("live", (2, 50), (3, 50))
     port.put_alias("live", 1)
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.execute(update(AdapterVersion).where(AdapterVersion.number == 3).values(state="retired"))
     unhealthy = port.call("POST", rollback, {})
     assert refusal(unhealthy) == (409, "state_conflict", "targets")

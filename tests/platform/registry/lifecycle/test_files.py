@@ -28,7 +28,7 @@ def _kept(context: PlatformContext, harbour: Tenant, uploader: Uploader, tmp_pat
         path = tmp_path / "file"
         path.write_bytes(content)
         context.store.put_file(file_key(harbour.id, hashlib.sha256(content).hexdigest()), path)
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.execute(update(AdapterVersion).values(state="ready", digest="d" * 64, ready_at=1))
 
 
@@ -59,7 +59,7 @@ def test_a_file_that_a_version_does_not_have_is_not_found(port: Port) -> None:
 def test_files_are_kept_as_long_as_the_version_can_come_back(
     port: Port, context: PlatformContext, state: str, is_kept: bool
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.execute(update(AdapterVersion).values(state=state))
     response = port.call("GET", f"{FILES}/{CONFIG}")
     assert response.status_code == (200 if is_kept else 404)
@@ -96,7 +96,7 @@ def test_a_download_that_loses_the_race_with_a_purge_is_not_found(
     port: Port, context: PlatformContext, harbour: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def purged_meanwhile(key: str) -> BinaryIO:
-        with context.db.unit_of_work() as work:
+        with context.db.platform.unit_of_work() as work:
             work.execute(update(AdapterVersion).values(state="purged"))
         raise BlobMissing(key)
 

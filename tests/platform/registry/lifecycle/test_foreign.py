@@ -48,13 +48,13 @@ class Theirs:
 def theirs(context: PlatformContext, api: TestClient, orchard: Tenant) -> Theirs:
     """orchard's adapter `haiku`: a ready version with files and an alias, one being validated, and an open upload."""
     uploader = Uploader(api, orchard)
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         version = a_version(work, orchard, name="haiku")
     uploads = {
         CONFIG: uploader.whole(b"{}", filename=CONFIG, adapter="haiku"),
         WEIGHTS: uploader.whole(b"w", adapter="haiku"),
     }
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.add(
             VersionFile(
                 tenant_id=orchard.id,
@@ -102,7 +102,7 @@ def told(response: httpx2.Response, ids: Theirs) -> object:
 
 
 def dump(context: PlatformContext, tenant: Tenant) -> dict[str, list[tuple[object, ...]]]:
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         return {
             table.name: [tuple(row) for row in work.execute(select(table).where(table.c.tenant_id == tenant.id))]
             for table in Table.metadata.sorted_tables
@@ -146,7 +146,7 @@ def test_n_1_and_n_4_every_route_answers_for_anothers_as_for_nobodys_and_changes
 def test_n_5_an_alias_cannot_be_pointed_at_anothers_version(
     port: Port, pirate: list[str], theirs: Theirs, context: PlatformContext, orchard: Tenant
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         version = a_version(work, orchard, name="pirate", number=9)
     for number in (9, 10):
         refused = port.put_alias("live", number)

@@ -17,7 +17,7 @@ PIRATE = "/adapters/pirate"
 
 
 def retirements(context: PlatformContext) -> int:
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         return len(work.scalars(select(Job).where(Job.kind == "retire")).all())
 
 
@@ -70,7 +70,7 @@ def test_a_released_version_is_ready_and_aliases_stay_where_they_are(operator: P
 def test_what_is_not_in_service_cannot_be_quarantined(
     operator: Port, pirate: list[str], context: PlatformContext, harbour: Tenant, state: str
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         a_version(work, harbour, name="pirate", number=4, state=state)
     assert refusal(operator.act(4, "quarantine")) == (409, "state_conflict", None)
 
@@ -84,7 +84,7 @@ def test_a_tenant_can_neither_quarantine_nor_release(api: TestClient, harbour: T
 def test_damage_takes_out_every_version_with_that_image_once_and_only_the_tenants(
     operator: Port, pirate: list[str], context: PlatformContext, harbour: Tenant, orchard: Tenant
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         for tenant, name in ((harbour, "twin"), (orchard, "theirs")):
             a_version(work, tenant, name=name).digest = pirate[2]
     operator.put_alias("live", 2)

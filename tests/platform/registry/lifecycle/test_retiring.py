@@ -19,13 +19,13 @@ PIRATE = "/adapters/pirate"
 
 def jobs(context: PlatformContext) -> list[tuple[str, float]]:
     """Kinds of the unfinished jobs, and in how many seconds each may begin."""
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         rows = work.scalars(select(Job).order_by(Job.created_at, Job.id)).all()
         return [(job.kind, (job.run_after - context.clock()) / 1_000_000) for job in rows if job.state == "queued"]
 
 
 def number_of(context: PlatformContext, version_id: str) -> int:
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         return work.scalars(select(AdapterVersion.number).where(AdapterVersion.id == version_id)).one()
 
 
@@ -78,7 +78,7 @@ def test_force_ends_what_runs_unless_another_version_has_the_same_content(
     assert engine.retired == []
     port.act(2, "retire", {"force": True})
     assert engine.retired == [(harbour.id, pirate[2], True)]
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         for number in (4, 5):
             a_version(work, harbour, name="pirate", number=number, live=False).digest = "e" * 64
     port.act(4, "retire", {"force": True})
@@ -101,7 +101,7 @@ def test_a_ready_version_is_deleted_by_way_of_its_retirement(
 def test_what_is_not_in_service_is_purged_at_once(
     port: Port, pirate: list[str], context: PlatformContext, harbour: Tenant, state: str
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         a_version(work, harbour, name="pirate", number=4, state=state)
     assert port.call("DELETE", f"{PIRATE}/versions/4").status_code == 202
     assert [kind for kind, _ in jobs(context)] == ["purge"]
@@ -112,7 +112,7 @@ def test_what_is_not_in_service_is_purged_at_once(
 def test_a_purged_version_stays_as_a_record_and_its_number_is_never_used_again(
     port: Port, pirate: list[str], context: PlatformContext, uploader: Uploader
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.execute(update(AdapterVersion).where(AdapterVersion.number == 3).values(state="purged"))
     assert port.call("DELETE", f"{PIRATE}/versions/3").json()["state"] == "purged"
     assert jobs(context) == []
@@ -139,7 +139,7 @@ def test_a_version_being_validated_waits_for_its_verdict(
 def test_a_failure_of_ours_is_validated_again_on_request(
     port: Port, pirate: list[str], context: PlatformContext, harbour: Tenant
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         a_version(work, harbour, name="pirate", number=4, state="failed_internal")
     again = port.act(4, "retry")
     assert (again.status_code, again.json()["state"]) == (202, "validating")
@@ -174,7 +174,7 @@ def test_a_deleted_adapter_is_gone_and_its_name_is_free(
     assert port.get("/adapters")["data"] == []
     assert refusal(port.call("DELETE", PIRATE)) == (404, "not_found", None)
     assert sorted(kind for kind, _ in jobs(context)) == ["purge", "retire", "retire", "retire"]
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         assert {row.state for row in work.scalars(select(AdapterVersion))} == {"retired"}
         ends = work.scalars(select(AliasChange).order_by(AliasChange.alias, AliasChange.revision)).all()
         assert [(line.alias, line.revision, len(line.targets)) for line in ends] == [
@@ -186,5 +186,5 @@ def test_a_deleted_adapter_is_gone_and_its_name_is_free(
         assert {line.actor for line in ends if not line.targets} == {port.actor}
     new = uploader.seal(b"{}", b"weights").json()
     assert (new["number"], number_of(context, new["id"])) == (1, 1)
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         assert sorted(row.status for row in work.scalars(select(Adapter))) == ["active", "deleted"]

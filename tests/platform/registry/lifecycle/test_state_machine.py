@@ -13,7 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias, AliasChange, Table
+from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias, AliasChange
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.registry.aliasing.aliases import (
     AliasKey,
@@ -29,6 +29,7 @@ from lorikeet_platform.registry.versions import lifecycle
 from lorikeet_platform.registry.versions.lifecycle import Step
 from lorikeet_platform.registry.versions.states import TRANSITIONS, State, transition
 from tests.support.platform_parts import BASE, FakeClock, a_tenant, a_version, make_context
+from tests.support.tables import make_tables
 
 ALIASES = ("live", "best")
 STATES: list[State] = ["validating", "ready", "rejected", "failed_internal"]
@@ -47,10 +48,10 @@ class Lifecycle(RuleBasedStateMachine):
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.db = Database(f"sqlite:///{Path(self.folder.name) / 'lorikeet.db'}")
-        Table.metadata.create_all(self.db.engine)
+        make_tables(self.db)
         self.clock = FakeClock()
         self.tenant = a_tenant(make_context(Path(self.folder.name), self.db, self.clock), "harbour")
-        with self.db.unit_of_work() as work:
+        with self.db.platform.unit_of_work() as work:
             first = a_version(work, self.tenant, name="pirate", number=1)
         self.adapter_id = first.adapter_id
         self.states: dict[int, str] = {1: "ready"}
@@ -59,12 +60,12 @@ class Lifecycle(RuleBasedStateMachine):
     def push(self, state: State) -> None:
         number = max(self.states) + 1
         if number <= 5:
-            with self.db.unit_of_work() as work:
+            with self.db.platform.unit_of_work() as work:
                 a_version(work, self.tenant, name="pirate", number=number, state=state, live=False)
 
     @rule(number=numbers, verdict=st.sampled_from(list(VERDICTS)), alias=st.sampled_from([None, *ALIASES]))
     def judge(self, number: int, verdict: State, alias: str | None) -> None:
-        with self.db.unit_of_work() as work:
+        with self.db.platform.unit_of_work() as work:
             version = self.version(work, number)
             if version is not None and version.state == "validating":
                 version.alias_when_ready = alias
@@ -94,7 +95,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(number=numbers)
     def purge(self, number: int) -> None:
-        with self.db.unit_of_work() as work:
+        with self.db.platform.unit_of_work() as work:
             version = self.version(work, number)
             if version is not None and version.purge_after is not None and version.purge_after <= self.clock():
                 transition(work, version, "purged")
@@ -125,7 +126,7 @@ class Lifecycle(RuleBasedStateMachine):
     def every_alias_is_whole_and_healthy(self) -> None:
         if not hasattr(self, "db"):
             return
-        with self.db.read() as work:
+        with self.db.platform.read() as work:
             ready = set(work.scalars(select(AdapterVersion.number).where(AdapterVersion.state == "ready")))
             there = {alias.alias: alias for alias in work.scalars(select(Alias))}
             for alias in ALIASES:
@@ -146,7 +147,7 @@ class Lifecycle(RuleBasedStateMachine):
     def every_state_was_reached_by_an_arrow(self) -> None:
         if not hasattr(self, "db"):
             return
-        with self.db.read() as work:
+        with self.db.platform.read() as work:
             for version in work.scalars(select(AdapterVersion)):
                 before = self.states.get(version.number, version.state)
                 steps = {before} | set(TRANSITIONS[before])  # type: ignore[index]
@@ -156,7 +157,7 @@ class Lifecycle(RuleBasedStateMachine):
     def attempt(self, step: Callable[[Session], object]) -> None:
         before, refused = self.dump(), None
         try:
-            with self.db.unit_of_work() as work:
+            with self.db.platform.unit_of_work() as work:
                 step(work)
         except PlatformError as error:
             refused = error.code
@@ -164,7 +165,7 @@ class Lifecycle(RuleBasedStateMachine):
         assert refused is None or self.dump() == before
 
     def dump(self) -> list[object]:
-        with self.db.read() as work:
+        with self.db.platform.read() as work:
             tables = (Adapter, AdapterVersion, Alias, AliasChange)
             return [
                 tuple(getattr(row, column.key) for column in table.__mapper__.columns)

@@ -128,7 +128,7 @@ def test_a_large_body_elsewhere_on_the_admin_port_is_still_refused(
 def test_a_session_of_the_dashboard_uploads_with_its_csrf_token(
     context: PlatformContext, admin: TestClient, harbour: Tenant
 ) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         token = issue_owner_token(work, context.clock())
     csrf = {"x-csrf-token": admin.post("/auth/bootstrap", json={"token": token}).json()["csrf_token"]}
     place = f"/admin/v1/tenants/{harbour.slug}/uploads"

@@ -16,7 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from lorikeet_platform.app import create_tenant_app
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import Table
 from lorikeet_platform.registry.uploads.service import expire_uploads, purge_bytes
 from tests.support.platform_parts import (
     CONFIG,
@@ -29,6 +28,7 @@ from tests.support.platform_parts import (
     encode_metadata,
     make_context,
 )
+from tests.support.tables import make_tables
 from tests.support.upload_answers import code, stored
 
 CONTENT = bytes(range(256)) * 16
@@ -121,7 +121,7 @@ def test_an_upload_expires_unless_it_makes_progress(
     assert uploader.offset(location) == 100
     clock.advance(2 * 3600)
     assert code(uploader.append(location, 100, b"x")) == (404, "not_found")
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         late = expire_uploads(work, clock.now)
     purge_bytes(context.store, late)
     assert list(context.store.entries("uploads/")) == []
@@ -237,7 +237,7 @@ class UploadOffsets(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         folder = Path(self.folder.name)
         database = Database(f"sqlite:///{folder / 'lorikeet.db'}")
-        Table.metadata.create_all(database.engine)
+        make_tables(database)
         self.context = make_context(folder, database, FakeClock())
         self.uploader = Uploader(TestClient(create_tenant_app(self.context)), a_tenant(self.context, "harbour"))
         self.content = hashlib.sha512(bytes([length])).digest()[:length]

@@ -62,7 +62,7 @@ def test_an_expired_upload_counts_no_more(limited: Open, clock: FakeClock) -> No
 
 def test_names_of_adapters_are_bounded_and_those_that_exist_go_on(limited: Open) -> None:
     with limited(adapters=2) as (uploader, context):
-        with context.db.unit_of_work() as work:
+        with context.db.platform.unit_of_work() as work:
             a_version(work, uploader.tenant, name="pirate")
         assert uploader.create(CONTENT, adapter="haiku").status_code == 201
         assert code(uploader.create(CONTENT, adapter="json")) == (403, "adapter_quota_exceeded")
@@ -73,7 +73,7 @@ def test_names_of_adapters_are_bounded_and_those_that_exist_go_on(limited: Open)
 @pytest.mark.parametrize(("state", "counts"), [("ready", True), ("rejected", True), ("purged", False)])
 def test_bytes_of_versions_count_until_they_are_purged(limited: Open, state: str, counts: bool) -> None:
     with limited(adapter_bytes=len(CONTENT) + 9) as (uploader, context):
-        with context.db.unit_of_work() as work:
+        with context.db.platform.unit_of_work() as work:
             a_version(work, uploader.tenant, name="pirate", state=state)  # of 10 bytes
         response = uploader.create(CONTENT)
         if counts:
@@ -146,7 +146,7 @@ def test_n_43_a_body_that_trickles_is_ended_and_keeps_what_came(
     seconds = iter(range(1000))
     monkeypatch.setattr(receiving, "monotonic", lambda: float(next(seconds)))
     location = uploader.create(CONTENT).headers["location"]
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         upload = get_upload(work, uploader.tenant.id, location.rpartition("/")[2], context.clock())
 
     async def one_byte_a_second() -> AsyncIterator[bytes]:

@@ -42,7 +42,7 @@ def run_next(context: PlatformContext, runner: JobRunner) -> RunNext:
     """Runs the oldest job that is queued, whatever its kind; True when that was its end."""
 
     def run() -> bool:
-        with context.db.read() as work:
+        with context.db.platform.read() as work:
             job_id = work.scalars(select(Job.id).where(Job.state == "queued").order_by(Job.created_at, Job.id)).first()
         assert job_id is not None
         return runner.run(job_id)
@@ -57,11 +57,11 @@ def push(context: PlatformContext, runner: JobRunner, uploader: Uploader, tmp_pa
     def push_adapter(seed: int = 0, *, adapter: str = "pirate", **fields: Any) -> AdapterVersion:
         content = write_files(tmp_path / f"{adapter}-{seed}", tensors(seed=seed))
         sealed = uploader.seal(content.config.read_bytes(), content.weights.read_bytes(), adapter=adapter, **fields)
-        with context.db.read() as work:
+        with context.db.platform.read() as work:
             version = work.get_one(AdapterVersion, (uploader.tenant.id, sealed.json()["id"]))
             job_id = work.scalars(select(Job.id).where(Job.version_id == version.id)).one()
         assert runner.run(job_id)
-        with context.db.read() as work:
+        with context.db.platform.read() as work:
             return work.get_one(AdapterVersion, (uploader.tenant.id, version.id))
 
     return push_adapter
@@ -70,7 +70,7 @@ def push(context: PlatformContext, runner: JobRunner, uploader: Uploader, tmp_pa
 @pytest.fixture
 def reread(context: PlatformContext) -> Reread:
     def read_again(version: AdapterVersion) -> AdapterVersion:
-        with context.db.read() as work:
+        with context.db.platform.read() as work:
             return work.get_one(AdapterVersion, (version.tenant_id, version.id))
 
     return read_again

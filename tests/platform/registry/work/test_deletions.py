@@ -36,17 +36,17 @@ def image(context: PlatformContext, harbour: Tenant, tmp_path: Path) -> str:
 @pytest.fixture
 def coming(context: PlatformContext, harbour: Tenant) -> AdapterVersion:
     """A version that is being validated; its image will be of that digest."""
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         return a_version(work, harbour, name="pirate", state="validating")
 
 
 def announce(context: PlatformContext, version: AdapterVersion, now: int) -> None:
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         announce_digest(work, version.tenant_id, version.id, DIGEST, now=now)
 
 
 def marks(context: PlatformContext) -> int:
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         return len(work.scalars(select(BlobDeletion)).all())
 
 
@@ -75,7 +75,7 @@ def test_a_store_that_takes_its_time_holds_no_transaction_up_and_who_needs_the_b
     )
     thread.start()
     assert asked.wait(10)
-    with context.db.unit_of_work() as work:  # on SQLite, there is one writer at a time
+    with context.db.platform.unit_of_work() as work:  # on SQLite, there is one writer at a time
         a_version(work, orchard, name="gardener")
     with pytest.raises(Postponed, match="WaitsForDeletion"):
         announce(context, coming, clock.now)
@@ -163,7 +163,7 @@ def test_slices_of_a_version_deleted_while_the_store_is_down_are_found(
         for _ in range(8):  # more often than a job may fail
             assert not run_next()
             clock.advance(120)
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         assert work.scalars(select(AdapterVersion.state)).all() == ["purged"]
         assert set(work.scalars(select(Upload.state))) == {"consumed"}
     cleaner = LeftoverCleaner(

@@ -66,7 +66,7 @@ def test_a_bound_that_is_not_set_is_not_judged_by() -> None:
 @pytest.fixture
 def versions(context: PlatformContext, harbour: Tenant) -> list[AdapterVersion]:
     """Three ready versions of one adapter; `live` points at the first."""
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         return [a_version(work, harbour, name="pirate", number=number, live=number == 1) for number in (1, 2, 3)]
 
 
@@ -81,7 +81,7 @@ def share(context: PlatformContext, versions: list[AdapterVersion], key: AliasKe
 
     def set_weights(weights: dict[int, int], guard: dict[str, Any] | None = GUARD) -> None:
         targets = tuple(Target(versions[number - 1].id, number, weight) for number, weight in weights.items())
-        with context.db.unit_of_work() as work:
+        with context.db.platform.unit_of_work() as work:
             point(work, key, Pointing(targets=targets, guard=guard), Change(actor="test", now=clock.now))
 
     return set_weights
@@ -93,7 +93,7 @@ def serve(context: PlatformContext, harbour: Tenant, clock: FakeClock) -> Serve:
 
     def write(version: AdapterVersion, *, ok: int = 0, failed: int = 0, ttft_ms: float = 100, **others: int) -> None:
         outcomes = {"ok": ok, "server_error": failed} | others
-        with context.db.unit_of_work() as work:
+        with context.db.platform.unit_of_work() as work:
             for outcome in (outcome for outcome, n in outcomes.items() for _ in range(n)):
                 is_ok = outcome == "ok"
                 work.add(
@@ -125,14 +125,14 @@ def guards(context: PlatformContext, clock: FakeClock) -> AliasGuards:
 @pytest.fixture
 def weights(context: PlatformContext, key: AliasKey) -> Weights:
     def read() -> dict[int, int]:
-        with context.db.read() as work:
+        with context.db.platform.read() as work:
             return {target.number: target.weight for target in targets_of(work, key)}
 
     return read
 
 
 def last_change(context: PlatformContext, key: AliasKey) -> AliasChange:
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         return history_of(work, key)[0]
 
 
@@ -306,7 +306,7 @@ def test_the_percentile_is_infinite_when_more_than_5_in_100_never_got_a_first_to
 ) -> None:
     serve(versions[0], ok=95, ttft_ms=10, deadline=5)
     serve(versions[1], ok=94, ttft_ms=10, deadline=6)
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         kept, lost = (figures_of(work, version.tenant_id, version.id, 0) for version in versions[:2])
     assert kept == Figures(requests=100, failed=5, ttft_p95_us=10 * MS)
     assert lost == Figures(requests=100, failed=6, ttft_p95_us=math.inf)
@@ -349,7 +349,7 @@ def test_the_95th_percentile_is_the_smallest_time_that_95_of_100_keep(
     for milliseconds in range(1, 101):
         serve(versions[0], ok=1, ttft_ms=milliseconds)
     serve(versions[0], failed=3, client_cancelled=7)
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         figures = figures_of(work, versions[0].tenant_id, versions[0].id, clock.now)
         assert figures == Figures(requests=103, failed=3, ttft_p95_us=95 * MS)
         assert figures_of(work, versions[1].tenant_id, versions[1].id, 0) == Figures(0, 0, None)

@@ -41,7 +41,7 @@ def call(uploader: Uploader) -> Call:
 
 
 def jobs(context: PlatformContext, kind: str, *states: str) -> int:
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         return len(work.scalars(select(Job).where(Job.kind == kind, Job.state.in_(states))).all())
 
 
@@ -112,7 +112,7 @@ def test_a_version_restored_at_the_last_moment_is_not_purged(
     run_next()
     clock.advance(7 * DAY_S)
     chore.enqueue_due()
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         row = work.get_one(AdapterVersion, (version.tenant_id, version.id))
         row.state, row.purge_after = "ready", None
     assert run_next()
@@ -131,7 +131,7 @@ def test_a_rejected_version_is_purged_after_thirty_days(
     clock.advance(1)
     chore.enqueue_due()
     assert run_next()
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         assert work.scalars(select(AdapterVersion.state)).all() == ["purged"]
 
 
@@ -202,7 +202,7 @@ def test_an_engine_that_nobody_reaches_holds_a_purge_up_for_minutes_at_most(
     tools.engine.fault = EngineUnavailable("gone")
     call("DELETE", "2")
     chore.enqueue_due()
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         purge = work.scalars(select(Job.id).where(Job.kind == "purge")).one()
     clock.advance(60)
     assert not runner.run(purge)  # type: ignore[attr-defined]
@@ -217,14 +217,14 @@ def test_an_image_that_a_version_is_about_to_store_is_not_deleted(
 ) -> None:
     version = push(1)
     assert version.digest is not None
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         old = work.get_one(AdapterVersion, (version.tenant_id, version.id))
         old.state = "purged"
         coming = a_version(work, uploader.tenant, name="twin", state="validating")
         announce_digest(work, version.tenant_id, coming.id, version.digest, now=1)
     assert not delete_image_if_unused(context.db, context.store, version.tenant_id, version.digest)
     assert len(keys("images/")) == 1
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         work.get_one(AdapterVersion, (version.tenant_id, coming.id)).state = "purged"
     assert delete_image_if_unused(context.db, context.store, version.tenant_id, version.digest)
     assert keys("images/") == set()

@@ -119,6 +119,6 @@ def test_a_worker_whose_certifier_computes_stops_in_time_and_leaves_no_process(
     worker.stop()
     assert time.monotonic() - began < 5
     assert child.poll() is not None
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         job = work.scalars(select(Job)).one()
     assert (job.state, job.attempt, job.last_error) == ("queued", 0, "WorkerStopped")

@@ -113,7 +113,7 @@ def test_an_orphan_that_came_into_use_meanwhile_stays(
         os.utime(context.settings.blob_dir / entry.key, (0, 0))
 
     def set_state(state: str) -> None:
-        with context.db.unit_of_work() as work:
+        with context.db.platform.unit_of_work() as work:
             work.get_one(AdapterVersion, (version.tenant_id, version.id)).state = state
 
     set_state("purged")

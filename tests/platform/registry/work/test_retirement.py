@@ -33,7 +33,7 @@ def act(context: PlatformContext, uploader: Uploader, clock: FakeClock) -> Act:
 
     def take_step(name: str, version: AdapterVersion, **options: object) -> Moved:
         step = Step(tenant_id=version.tenant_id, adapter="pirate", number=version.number, actor="test", now=clock.now)
-        with context.db.unit_of_work() as work:
+        with context.db.platform.unit_of_work() as work:
             moved: Moved = getattr(lifecycle, name)(work, step, **options)
         return moved
 
@@ -46,7 +46,7 @@ def retire(act: Act, version: AdapterVersion) -> str:
 
 
 def state_of(context: PlatformContext, job_id: str) -> tuple[str, int]:
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         job = work.scalars(select(Job).where(Job.id == job_id)).one()
     return job.state, job.attempt
 

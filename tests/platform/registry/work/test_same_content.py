@@ -27,7 +27,7 @@ Quarantine = Callable[[AdapterVersion, str], None]
 @pytest.fixture
 def quarantine(context: PlatformContext, clock: FakeClock) -> Quarantine:
     def take_step(version: AdapterVersion, actor: str) -> None:
-        with context.db.unit_of_work() as work:
+        with context.db.platform.unit_of_work() as work:
             lifecycle.quarantine(work, a_step(version, actor, clock.now))
 
     return take_step
@@ -55,7 +55,7 @@ def test_a_retirement_waits_for_a_validation_of_the_same_content(
     push(1)
     version = push(2)
     assert version.digest is not None
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         (job_id,) = lifecycle.retire(work, a_step(version, "key_1", clock.now), keep_us=7 * DAY_US).job_ids
         coming = a_version(work, uploader.tenant, name="twin", state="validating")
         announce_digest(work, version.tenant_id, coming.id, version.digest, now=clock.now)
@@ -63,7 +63,7 @@ def test_a_retirement_waits_for_a_validation_of_the_same_content(
         clock.advance(5)
         assert not runner.run(job_id)
     assert tools.engine.named("retire") == []
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         twin = work.get_one(AdapterVersion, (version.tenant_id, coming.id))
         twin.state, twin.ready_at = "ready", clock.now
     clock.advance(5)
@@ -77,7 +77,7 @@ def test_a_retirement_ends_what_runs_after_two_minutes_whoever_is_validated(
     push(1)
     version = push(2)
     assert version.digest is not None
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         (job_id,) = lifecycle.retire(work, a_step(version, "key_1", clock.now), keep_us=7 * DAY_US).job_ids
         coming = a_version(work, uploader.tenant, name="twin", state="validating")
         announce_digest(work, version.tenant_id, coming.id, version.digest, now=clock.now)
@@ -139,7 +139,7 @@ def test_damage_that_the_system_found_is_healed_by_the_same_files(
 ) -> None:
     version = push(1)
     assert version.digest is not None
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         quarantine_damaged(work, version.tenant_id, version.digest, now=clock.now)
     assert reread(version).retired_by == SYSTEM
     status, sealed = seal(uploader, tmp_path)
@@ -153,7 +153,7 @@ def test_an_administrator_makes_the_system_s_quarantine_a_decision_and_may_delet
     quarantine(version, SYSTEM)
     quarantine(version, ADMINISTRATOR)
     assert reread(version).retired_by == ADMINISTRATOR
-    with pytest.raises(PlatformError, match="administrator"), context.db.unit_of_work() as work:
+    with pytest.raises(PlatformError, match="administrator"), context.db.platform.unit_of_work() as work:
         lifecycle.delete(work, a_step(version, "key_1", clock.now))
-    with context.db.unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         assert lifecycle.delete(work, a_step(version, ADMINISTRATOR, clock.now)).job_ids

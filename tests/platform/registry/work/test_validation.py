@@ -64,7 +64,7 @@ def test_many_slices_make_one_file(
         uploader.append(weights, begin, files[1][begin : begin + 700])
     uploads = {CONFIG: uploader.whole(files[0], filename=CONFIG), WEIGHTS: weights.rpartition("/")[2]}
     uploader.seal_uploads(uploads)
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         assert (work.scalar(select(func.count()).select_from(UploadSlice)) or 0) > 5
     run_next()
     assert shown(uploader)["state"] == "ready"
@@ -111,7 +111,7 @@ def test_a_bad_adapter_is_rejected_by_name_and_leaves_nothing(
     assert version["reject_code"] == code
     assert version["reject_detail"]
     assert list(context.store.entries("")) == []
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         assert work.scalars(select(Alias)).all() == []
         assert {upload.state for upload in work.scalars(select(Upload))} == {"consumed"}
 
@@ -151,7 +151,7 @@ def test_a_late_verdict_takes_live_back_from_no_newer_version(
     contents = [write_files(tmp_path / str(seed), tensors(seed=seed)) for seed in (1, 2)]
     for content in contents:
         uploader.seal(content.config.read_bytes(), content.weights.read_bytes(), alias="live")
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         first, second = work.scalars(select(Job.id).order_by(Job.id)).all()
 
     assert runner.run(second)

@@ -40,7 +40,7 @@ def sealed(uploader: Uploader, files: tuple[bytes, bytes]) -> str:
 @pytest.fixture
 def state(context: PlatformContext) -> State:
     def read() -> tuple[str, str | None]:
-        with context.db.read() as work:
+        with context.db.platform.read() as work:
             version = work.scalars(select(AdapterVersion)).one()
         return version.state, version.reject_code
 
@@ -48,7 +48,7 @@ def state(context: PlatformContext) -> State:
 
 
 def job(context: PlatformContext) -> Job:
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         return work.scalars(select(Job).order_by(Job.created_at.desc(), Job.id.desc())).first() or Job()
 
 
@@ -125,7 +125,7 @@ def test_a_broken_certifier_is_ours_and_ends_as_failed_after_five_attempts(
         clock.advance(60)
     assert state() == ("failed_internal", None)
     assert (job(context).state, job(context).last_error) == ("failed", "CertifierBroken")
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         assert work.scalars(select(AdapterVersion.reject_detail)).all() == ["our fault: CertifierBroken"]
     assert len(keys("uploads/")) == 2  # for another validation
     assert keys("images/") | keys("files/") == set()
@@ -266,12 +266,12 @@ def test_a_worker_that_is_killed_loses_nothing_and_does_nothing_twice(
     assert (job(context).state, state()) == ("leased", ("validating", None))
     tools.certifier.step = lambda: None
     tools.engine.__dict__.pop("warm", None)
-    with context.db.unit_of_work() as work:  # what the next start does
+    with context.db.platform.unit_of_work() as work:  # what the next start does
         work.execute(update(Job).values(state="queued", lease_token=None, lease_expires_at=None))
     clock.advance(1)
     assert run_next()
     assert state() == ("ready", None)
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         assert len(work.scalars(select(AdapterVersion)).all()) == len(work.scalars(select(Job)).all()) == 1
         assert {upload.state for upload in work.scalars(select(Upload))} == {"consumed"}
     assert (len(keys("images/")), len(keys("files/")), keys("uploads/")) == (1, 2, set())

@@ -63,7 +63,7 @@ def test_an_upload_becomes_ready_or_rejected_by_a_worker_that_a_message_woke(
     awaited(working, 1, state="ready")
     awaited(working, 2, state="rejected")
     assert time.monotonic() - started_at < 12  # a message woke it, not the sweeper's next round
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         assert work.scalars(select(AdapterVersion.state).order_by(AdapterVersion.number)).all() == ["ready", "rejected"]
 
 
@@ -96,7 +96,7 @@ def test_a_stopped_worker_puts_its_job_back_without_an_attempt_and_the_next_one_
     started_at = time.monotonic()
     worker.stop()
     assert time.monotonic() - started_at < 4
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         job = work.scalars(select(Job)).one()
     assert (job.state, job.attempt, job.last_error) == ("queued", 0, "WorkerStopped")
     again = ScriptedTools()
@@ -136,7 +136,7 @@ def test_a_worker_that_died_is_followed_by_one_that_takes_its_job_at_once(
     context: PlatformContext, uploader: Uploader, files: tuple[bytes, bytes], tools: ScriptedTools
 ) -> None:
     uploader.seal(*files)
-    with context.db.read() as work:
+    with context.db.platform.read() as work:
         job_id = work.scalars(select(Job.id)).one()
     died = threading.Event()
 

@@ -150,14 +150,14 @@ class VersionValidator:
     def clean_up(self, job: LeasedJob) -> None:
         """The slices are no longer needed: the files are stored whole, or were rejected."""
         self._measurements.forget(job.tenant_id, job.version_id)
-        with self._db.read() as work:
+        with self._db.tenant(job.tenant_id).read() as work:
             if work.get_one(AdapterVersion, (job.tenant_id, job.version_id)).state == "failed_internal":
                 return  # it may be validated again
             uploads = [(job.tenant_id, file.upload_id) for file in version_files(work, job.tenant_id, job.version_id)]
         purge_bytes(self._store, uploads)
 
     def _perform(self, job: LeasedJob) -> Write:
-        with self._db.read() as work:
+        with self._db.tenant(job.tenant_id).read() as work:
             files = uploaded_files(work, job.tenant_id, job.version_id)
         self._temporary_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._temporary_dir, prefix=validation_prefix(job.id)) as name:
@@ -169,7 +169,7 @@ class VersionValidator:
                     return self._rejection(job, Rejection("checksum_mismatch", sentence))
             image = folder / "image"
             record = self._tools.jail(paths, image=image)
-            with self._db.read() as work:
+            with self._db.tenant(job.tenant_id).read() as work:
                 verdicts.check_not_quarantined(work, job.tenant_id, record.digest)
             info = self._tools.engine.info()
             serving_bytes = self._check_room(record, info)
@@ -223,7 +223,7 @@ class VersionValidator:
     def _keep(
         self, job: LeasedJob, files: tuple[UploadedFile, ...], record: ValidatedRecord, folder: Path, image: Path
     ) -> None:
-        with self._db.unit_of_work() as work:
+        with self._db.tenant(job.tenant_id).unit_of_work() as work:
             announce_digest(work, job.tenant_id, job.version_id, record.digest, now=self._clock())
         for file in files:
             self._put(file_key(job.tenant_id, file.sha256), folder / file.filename)
