@@ -8,10 +8,8 @@ Admin routes do not exist on the tenant port. Both may share one context, and th
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -26,8 +24,10 @@ from lorikeet_platform.accounts.routes import router as sign_in_router
 from lorikeet_platform.api_keys.routes import router as keys_router
 from lorikeet_platform.auth.api_keys import Authenticator
 from lorikeet_platform.auth.pepper import load_pepper
+from lorikeet_platform.companions import companions
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
+from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.inference.routes import install as install_inference
 from lorikeet_platform.jobs.celery_app import Waker
 from lorikeet_platform.overview.routes import router as overview_router
@@ -49,10 +49,7 @@ from lorikeet_platform.web.pages import HSTS, SECURITY_HEADERS, pages_router
 
 __all__ = ["PlatformContext", "build_context", "create_admin_app", "create_tenant_app"]
 
-log = logging.getLogger(__name__)
-
 VERSION = "0.1.0"
-FLUSH_EVERY_S = 60.0
 # Under both lie the same routes of a tenant's adapters and uploads.
 TENANT_PREFIX, ADMIN_PREFIX = "/v1", "/admin/v1/tenants/{slug}"
 
@@ -71,6 +68,7 @@ def build_context(
         authenticator=Authenticator(db, pepper),
         pepper=pepper,
         usage=UsageService(db),
+        presence=GatewayPresence(db),
         wake=wake,
         admin_token=load_admin_token(settings.data_dir),
         metrics_registry=registry,
@@ -83,12 +81,8 @@ def create_tenant_app(context: PlatformContext, extra_routers: Sequence[APIRoute
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        flushing = asyncio.create_task(_flush_last_used(context.authenticator))
-        yield
-        flushing.cancel()
-        with suppress(asyncio.CancelledError):
-            await flushing
-        await asyncio.to_thread(context.authenticator.flush_last_used)
+        async with companions(context):
+            yield
 
     app = _new_app("Lorikeet API", context, lifespan=lifespan)
     install_inference(app, context, context.metrics)
@@ -127,15 +121,6 @@ def create_admin_app(context: PlatformContext) -> FastAPI:
     app.add_middleware(Guard, bounds=bounds)
     app.add_middleware(ObservedRequests, metrics=context.metrics)  # outermost: it counts what the guard refuses
     return app
-
-
-async def _flush_last_used(authenticator: Authenticator) -> None:
-    while True:
-        await asyncio.sleep(FLUSH_EVERY_S)
-        try:
-            await asyncio.to_thread(authenticator.flush_last_used)
-        except Exception:
-            log.exception("times of last use were not written")
 
 
 def _new_app(title: str, context: PlatformContext, **options: Any) -> FastAPI:

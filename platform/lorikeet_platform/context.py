@@ -15,6 +15,7 @@ from lorikeet_platform.auth.api_keys import Authenticator
 from lorikeet_platform.auth.pepper import Pepper
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
+from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.usage.service import UsageService
@@ -25,6 +26,7 @@ class PlatformContext:
     """Everything a route may need.
 
     Attributes:
+        presence: this gateway among the others; its row and its thread begin with the tenant application.
         wake: tells a worker about a job id; may fail silently, the sweeper sends again.
         metrics: the gateway's metrics, registered on `metrics_registry`, which /metrics shows.
         admin_token: what the administrator's CLI sends on the administration port.
@@ -37,11 +39,16 @@ class PlatformContext:
     authenticator: Authenticator
     pepper: Pepper
     usage: UsageService
+    presence: GatewayPresence
     wake: Callable[[str], None]
     admin_token: str
     metrics_registry: CollectorRegistry
     metrics: GatewayMetrics
     clock: Clock = now_us
+
+    @property
+    def gateway_id(self) -> str:
+        return self.presence.gateway_id
 
 
 def get_context(request: Request) -> PlatformContext:

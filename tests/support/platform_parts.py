@@ -25,6 +25,7 @@ from lorikeet_platform.clock import now_us
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Adapter, AdapterVersion
+from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.registry.aliasing.aliases import Change, point_wholly_at
 from lorikeet_platform.registry.names import DEFAULT_ALIAS
@@ -77,6 +78,7 @@ def make_context(folder: Path, db: Database, clock: Callable[[], int], **limits:
         authenticator=Authenticator(db, pepper, clock=clock),
         pepper=pepper,
         usage=UsageService(db, clock=clock),
+        presence=GatewayPresence(db, clock=clock),
         wake=lambda _job_id: None,
         admin_token=load_admin_token(folder),
         metrics_registry=registry,

@@ -58,7 +58,7 @@ def run_gateway(settings: Settings, *, model_dir: Path) -> None:
 
 
 async def _serve(settings: Settings, model_dir: Path, sockets: tuple[socket.socket, socket.socket]) -> None:
-    db = Database(settings.resolved_database_url)
+    db = Database(settings.resolved_database_url, platform_url=settings.database_platform_url)
     store = open_store(settings.store_address)
     client = EngineClient(endpoint=settings.engine_endpoint, model_dir=model_dir, key_file=settings.engine_key_file)
     celery = create_celery(settings)

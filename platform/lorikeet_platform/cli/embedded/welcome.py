@@ -56,7 +56,7 @@ def known_keys(path: Path) -> dict[str, str]:
 
 def new_owner_token(settings: Settings) -> str:
     """A fresh one-time token for the owner's link; earlier unused ones are void."""
-    database = Database(settings.resolved_database_url)
+    database = Database(settings.resolved_database_url, platform_url=settings.database_platform_url)
     try:
         with database.platform.unit_of_work() as work:
             return issue_owner_token(work, now_us())

@@ -30,7 +30,7 @@ def run_worker(settings: Settings, *, model_dir: Path) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: stop.set())
-    db = Database(settings.resolved_database_url)
+    db = Database(settings.resolved_database_url, platform_url=settings.database_platform_url)
     tools = make_tools(settings, model_dir=model_dir)
     store = open_store(settings.store_address)
     worker = build_worker(settings, celery=create_celery(settings), db=db, store=store, tools=tools)
