@@ -67,6 +67,7 @@ class Request:
         n_charged: tokens that its tenant has paid for; what is computed again is not paid for again.
         n_lost: tokens that were computed and dropped at its last preemption.
         tried_step: the last step that looked at it.
+        goes_ahead: whether its prompt passed others that were begun before it.
         n_deferrals: steps it waited for another request to compute the prefix they share.
         blocked_since_s: when it was first passed over for want of memory or of its adapter.
         adapter_wait_since_s: when it was first passed over for want of its adapter.
@@ -100,6 +101,7 @@ class Request:
     tried_step: int = -1
     admitted_step: int = -1
     was_admitted: bool = False
+    goes_ahead: bool = False
     blocked_since_s: float = NEVER
     adapter_wait_since_s: float = NEVER
 

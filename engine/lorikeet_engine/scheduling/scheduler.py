@@ -212,6 +212,8 @@ class Scheduler:
         self._planned_s = now
         batch = self._planned = Batch(self._step_id, self._limits.max_num_batched_tokens)
         preempted = self._plan_decodes(batch, now)
+        if not preempted:
+            self._door.let_pass(batch, now)
         self._plan_prefills(batch)
         if not preempted:
             self._door.admit(batch, now)
@@ -319,17 +321,18 @@ class Scheduler:
             request.stage = Stage.PREEMPTED
         self.counters.preemptions[way] += 1
         request.n_preemptions += 1
+        request.goes_ahead = False
         self._seats.on_preemption(now, len(self._running))
         self._room.park(request, now)  # wants its adapter before it lets go of it
         self._leave_batch(request)
 
     def _plan_prefills(self, batch: Batch) -> None:
-        """Go on with the prompts that were begun, oldest first."""
-        for request in self._running:
+        """Go on with the prompts that were begun: those that passed others first, then oldest first."""
+        begun = [r for r in self._running if not r.decodes and r.admitted_step != batch.step_id]
+        for request in sorted(begun, key=lambda request: not request.goes_ahead):
             if batch.budget <= 0:
                 return
-            if not request.decodes:
-                self._add_chunk(request, batch)
+            self._add_chunk(request, batch)
 
     def _add_chunk(self, request: Request, batch: Batch) -> None:
         """Plan as much of the request's prompt as the budget allows, whole blocks but for the last chunk."""
