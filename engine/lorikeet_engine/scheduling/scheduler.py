@@ -32,8 +32,9 @@ from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.plan import BlockCopy, StepPlan, StepResult
 from lorikeet_engine.scheduling.request import FinishReason, Request, Stage
 from lorikeet_engine.scheduling.waiting.admission import AdmissionGate
+from lorikeet_engine.scheduling.waiting.caps import Cap
 from lorikeet_engine.scheduling.waiting.fairness import FairQueue, Prices
-from lorikeet_engine.scheduling.waiting.intake import bind_choices, check_request
+from lorikeet_engine.scheduling.waiting.intake import bind_choices, check_together
 from lorikeet_engine.scheduling.waiting.rates import Rates
 from lorikeet_engine.scheduling.waiting.room import WaitingRoom
 from lorikeet_engine.step_time import StepTimeModel
@@ -82,6 +83,7 @@ class Scheduler:
             room=self._room,
             running=self._running,
             prices=self._prices,
+            caps=self._gate.caps,
             counters=self.counters,
         )
         self._victims = VictimChoice(limits, kv=kv, cost=cost, profile=profile)
@@ -128,38 +130,36 @@ class Scheduler:
 
     # -- coming and going ----------------------------------------------------------------------------------------------
 
-    def submit(self, requests: Sequence[Request], now: float) -> None:
+    def submit(self, requests: Sequence[Request], now: float, caps: Sequence[Cap] = ()) -> None:
         """Queue the requests of one submit (more than one for n > 1, with one prompt), all of them or none.
 
         Raises:
             InvalidRequest, ContextLengthExceeded: see `intake.check_request`; or an id that is in use.
             AdapterRetired: the adapter is being unloaded.
             AdapterUnavailable: it could not be loaded a moment ago.
-            Overloaded: the queue is full, or the first token would come too late; see `AdmissionGate`.
+            Overloaded: a cap is reached, the queue is full, or the first token would come too late; see `AdmissionGate`.
             ValueError: the requests are not choices of one prompt.
         """
-        if len({request.origin for request in requests}) != 1:
-            raise ValueError("requests of one submit have one tenant, adapter and prompt")
+        check_together(requests, self._limits, self._kv)
         for request in requests:
-            check_request(request, self._limits, self._kv)
             if request.request_id in self._running.by_id or request.request_id in self._room:
                 raise InvalidRequest(f"request id {request.request_id} is in use")
         first = requests[0]
         if first.adapter and (refusal := self._residency.refusal(first.adapter, now)):
             raise refusal
+        self._gate.check_caps(caps, now)
         account = self._queue.account(first.tenant, first.weight)
         self._gate.check_bounds(len(requests), first.n_prompt, account)
         bind_choices(requests, account, self._limits, self._kv)
-        hit = self._kv.lookup(first.chain, first.n_prompt)
-        first.n_expected = first.n_prompt - len(hit.blocks) * self._kv.block_size
         started = sum(request.n_left_to_compute for request in self._running if not request.decodes)
         self._gate.check_deadline(requests, account, now, started_tokens=started)
-        # The same for all of them: one may have to compute the prompt in place of the first.
+        # One of them may have to compute the prompt in place of the first.
         expires_s = now + self._limits.ttft_deadline_s - self._rates.prefill_s(first.n_expected)
         for request in requests:
             self._serial += 1
             request.serial, request.arrival_s, request.stage = self._serial, now, Stage.WAITING
             self._room.add(request, now, expires_s=expires_s)
+        self._gate.caps.enter(first.siblings, caps, len(requests))
 
     def abort(self, request_id: str) -> bool:
         """Drop a request wherever it is; false when it is gone already."""
@@ -328,11 +328,9 @@ class Scheduler:
 
     def _plan_prefills(self, batch: Batch) -> None:
         """Go on with the prompts that were begun: those that passed others first, then oldest first."""
-        begun = [r for r in self._running if not r.decodes and r.admitted_step != batch.step_id]
-        for request in sorted(begun, key=lambda request: not request.goes_ahead):
-            if batch.budget <= 0:
-                return
-            self._add_chunk(request, batch)
+        for request in sorted(self._running, key=lambda request: not request.goes_ahead):
+            if batch.budget > 0 and not request.decodes and request.admitted_step != batch.step_id:
+                self._add_chunk(request, batch)
 
     def _add_chunk(self, request: Request, batch: Batch) -> None:
         """Plan as much of the request's prompt as the budget allows, whole blocks but for the last chunk."""
@@ -359,9 +357,7 @@ class Scheduler:
     def _finish_reason(self, request: Request, token: int) -> FinishReason | None:
         if token in self._limits.eos_token_ids:
             return FinishReason.STOP
-        if len(request.tokens) >= request.n_total:
-            return FinishReason.LENGTH
-        return None
+        return FinishReason.LENGTH if len(request.tokens) >= request.n_total else None
 
     def _release(self, request: Request) -> None:
         """The one way out: give back what the request holds, wherever it is."""
@@ -375,6 +371,7 @@ class Scheduler:
             self._room.remove(request)
             self._door.forget(request)
         request.stage = Stage.ENDED
+        self._gate.caps.leave(request.siblings)
         if retired:
             self._kv.purge(retired)  # what it computed since
 
