@@ -10,7 +10,19 @@ from typing import NoReturn
 
 import typer
 
-from lorikeet_platform.cli.commands import adapters, chat, keys, maintenance, servers, simulate, tenants
+from lorikeet_platform.cli.commands import (
+    adapters,
+    audit,
+    chat,
+    jobs,
+    keys,
+    limits,
+    maintenance,
+    servers,
+    simulate,
+    tenants,
+    usage,
+)
 from lorikeet_platform.cli.console import CommandFailed, say
 
 app = typer.Typer(
@@ -26,7 +38,12 @@ app.add_typer(maintenance.db, name="db")
 app.add_typer(maintenance.config, name="config")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
+app.add_typer(limits.app, name="limits")
+app.add_typer(limits.plans, name="plans")
 app.add_typer(adapters.app, name="adapters")
+app.add_typer(usage.app, name="usage")
+app.add_typer(audit.app, name="audit")
+app.add_typer(jobs.app, name="jobs")
 app.command()(chat.chat)
 app.command()(simulate.simulate)
 

@@ -22,7 +22,7 @@ ADMIN_TOKEN_FILE = "LORIKEET_ADMIN_TOKEN_FILE"  # a file's name, not a secret
 TIMEOUT_S = 90.0  # longer than the server waits for anything: a verdict 30 s, an adapter that loads 60 s
 NO_CONTENT = 204
 
-QUOTA_CODES = frozenset({"adapter_quota_exceeded"})
+QUOTA_CODES = frozenset({"adapter_quota_exceeded", "key_quota_exceeded"})
 EXIT_BY_STATUS = {
     400: ExitCode.USAGE,
     401: ExitCode.AUTH,
@@ -104,6 +104,9 @@ class Api:
     def put(self, path: str, body: Mapping[str, object], *, if_revision: int | None = None) -> Any:
         headers = {} if if_revision is None else {"If-Match": f'"{if_revision}"'}
         return self._ask("PUT", path, json=body, headers=headers)
+
+    def patch(self, path: str, body: Mapping[str, object]) -> Any:
+        return self._ask("PATCH", path, json=body)
 
     def delete(self, path: str) -> Any:
         """The answer's body, None when it has none."""

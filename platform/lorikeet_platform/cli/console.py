@@ -1,4 +1,4 @@
-"""What commands print, and how they end.
+"""What commands print and send, and how they end.
 
 Results go to standard output, everything said on the way to standard error, so that `--json` output can be piped.
 Secrets are printed once, when they are made, and nowhere else.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from enum import IntEnum
+from urllib.parse import quote
 
 import typer
 
@@ -69,6 +70,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     console.print(table)
+
+
+def segment(text: str) -> str:
+    """`text` as one part of a path."""
+    return quote(text, safe="")
 
 
 def day_and_time(unix_s: object) -> str:

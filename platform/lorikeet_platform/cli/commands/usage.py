@@ -1,0 +1,119 @@
+"""`lorikeet usage`: tokens by time, key, model and version; request by request; as a table, CSV or JSON."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Annotated, Any, Literal
+
+import typer
+
+from lorikeet_platform.cli.commands.options import (
+    DEFAULT_ADMIN_URL,
+    DEFAULT_API_URL,
+    AdminUrl,
+    ApiUrl,
+    AsJson,
+    OfTenant,
+)
+from lorikeet_platform.cli.console import CommandFailed, ExitCode, day_and_time, print_json, print_table
+
+app = typer.Typer(help="What was used.", no_args_is_help=True)
+
+Since = Annotated[str, typer.Option("--since", help="How far back, such as 90m, 24h or 30d.")]
+
+_SPAN = re.compile(r"([1-9][0-9]{0,5})([mhd])")
+_SECONDS = {"m": 60, "h": 3_600, "d": 86_400}
+_FIGURES = ("requests", "errors", "prompt_tokens", "cached_tokens", "completion_tokens")
+
+
+@app.command("show")
+def show(
+    tenant: OfTenant = None,
+    everybody: Annotated[bool, typer.Option("--all", help="As administrator, of all tenants.")] = False,
+    bucket: Annotated[Literal["1m", "1h", "1d"], typer.Option("--by", help="Minutes, hours or days.")] = "1d",
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", help="key, model, adapter or version (with --all tenant); several times."),
+    ] = None,
+    since: Since = "30d",
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    api_url: ApiUrl = DEFAULT_API_URL,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Add up requests and tokens."""
+    import time
+
+    from lorikeet_platform.cli.api import admin_api
+    from lorikeet_platform.cli.side import Side, side_of
+
+    now = int(time.time())
+    params: dict[str, str | int] = {"start": now - _seconds(since), "end": now + 1, "bucket": bucket}
+    if group:
+        params["group_by"] = ",".join(group)
+    if everybody:
+        with admin_api(admin_url) as api:
+            _show(Side(api, "/admin/v1"), params, csv=csv, as_json=as_json)
+    else:
+        with side_of(tenant, api_url=api_url, admin_url=admin_url) as side:
+            _show(side, params, csv=csv, as_json=as_json)
+
+
+@app.command("records")
+def records(
+    tenant: OfTenant = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="The newest so many.")] = 50,
+    api_url: ApiUrl = DEFAULT_API_URL,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    as_json: AsJson = False,
+) -> None:
+    """List single requests, the newest first."""
+    from lorikeet_platform.cli.side import side_of
+
+    with side_of(tenant, api_url=api_url, admin_url=admin_url) as side:
+        found = side.pages("/usage/records", limit=limit)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            day_and_time(r["admitted_at"]),
+            r["request_id"],
+            r["key_id"],
+            r["model"],
+            r["outcome"] or r["state"],
+            r["prompt_tokens"],
+            r["cached_tokens"],
+            r["completion_tokens"],
+        )
+        for r in found
+    ]
+    columns = ("ADMITTED", "REQUEST", "KEY", "MODEL", "OUTCOME", "PROMPT", "CACHED", "ANSWER")
+    print_table(columns, rows, empty="No requests yet.")
+
+
+def _show(side: Any, params: dict[str, str | int], *, csv: bool, as_json: bool) -> None:
+    if csv:
+        with side.api.download(f"{side.prefix}/usage", params | {"format": "csv"}) as pieces:
+            for piece in pieces:
+                sys.stdout.write(piece.decode())
+        return
+    found = side.get("/usage", **params)
+    if as_json:
+        print_json(found)
+        return
+    groups: list[str] = found["group_by"]
+    rows = [
+        (day_and_time(row["bucket_start"]), *(row[name] for name in groups), *(f"{row[name]:,}" for name in _FIGURES))
+        for row in found["data"]
+    ]
+    columns = ("FROM", *(name.upper() for name in groups), "REQUESTS", "ERRORS", "PROMPT", "CACHED", "ANSWER")
+    print_table(columns, rows, empty="Nothing was used in that time.")
+
+
+def _seconds(span: str) -> int:
+    match = _SPAN.fullmatch(span)
+    if match is None:
+        raise CommandFailed(ExitCode.USAGE, f"{span}: write a time such as 90m, 24h or 30d")
+    return int(match[1]) * _SECONDS[match[2]]
