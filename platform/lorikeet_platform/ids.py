@@ -12,7 +12,7 @@ from typing import Literal
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base32: no i, l, o, u
 ID_LENGTH = 32  # column width: the longest prefix, an underscore, 26 characters
 
-Prefix = Literal["ten", "key", "adp", "ver", "upl", "sli", "job", "req", "ses", "del", "evt", "gwy"]
+Prefix = Literal["ten", "key", "adp", "ver", "upl", "sli", "job", "req", "ses", "del", "evt", "gwy", "cho"]
 
 
 def new_id(prefix: Prefix) -> str:

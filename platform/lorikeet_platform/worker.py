@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,13 +22,16 @@ from lorikeet_adapters.store.blob import BlobStore
 from lorikeet_engine.certification.process import Certifier
 from lorikeet_engine.client import EngineClient
 from lorikeet_engine.model_spec import load_model_spec
-from lorikeet_platform.clock import HOUR, now_us
+from lorikeet_platform.clock import HOUR, MINUTE, SECOND, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.engine_link import EngineLink
+from lorikeet_platform.fleet import forget_dead
 from lorikeet_platform.jobs.celery_app import MEMORY, TASK, Waker, waker
+from lorikeet_platform.jobs.chores import Chore
+from lorikeet_platform.jobs.rounds import ChoreRounds
 from lorikeet_platform.jobs.runner import JobHandler, JobRunner
 from lorikeet_platform.jobs.sweeper import Sweeper
-from lorikeet_platform.registry.uploads.leftovers import LeftoverCleaner
+from lorikeet_platform.registry.uploads.leftovers import LeftoverCleaner, TemporaryFiles
 from lorikeet_platform.registry.uploads.service import expire_uploads, purge_bytes
 from lorikeet_platform.registry.work.guard import AliasGuards
 from lorikeet_platform.registry.work.purging import PurgeChore, VersionPurger
@@ -47,12 +50,19 @@ DAY = 24 * HOUR
 
 
 class Worker:
-    """Celery's consumer and the sweeper, each in a thread."""
+    """Celery's consumer, the sweeper and the rounds of chores, each in threads of its own."""
 
     def __init__(
-        self, celery: Celery, sweeper: Sweeper, runner: JobRunner, tools: WorkerTools, *, concurrency: int
+        self,
+        celery: Celery,
+        sweeper: Sweeper,
+        rounds: ChoreRounds,
+        runner: JobRunner,
+        tools: WorkerTools,
+        *,
+        concurrency: int,
     ) -> None:
-        self._sweeper, self._runner, self._tools = sweeper, runner, tools
+        self._sweeper, self._rounds, self._runner, self._tools = sweeper, rounds, runner, tools
         self._consumer = celery.Worker(
             pool="threads",
             concurrency=concurrency,
@@ -68,17 +78,20 @@ class Worker:
         celery_state.should_stop = None
         self._thread.start()
         self._sweeper.start()
+        self._rounds.start()
 
     def stop(self) -> None:
         """Finish what runs, within limits; what is cut off is taken up again after the next start."""
         deadline = time.monotonic() + STOP_TIMEOUT_S
         self._runner.stop()
         celery_state.should_stop = 0
+        self._rounds.stop(SHORT_JOB_S)
         self._thread.join(min(SHORT_JOB_S, STOP_TIMEOUT_S))
         self._tools.close()
         is_swept = self._sweeper.stop(max(0.0, deadline - time.monotonic()))
+        is_round_over = self._rounds.stop(max(0.0, deadline - time.monotonic()))
         self._thread.join(max(0.0, deadline - time.monotonic()))
-        if self._thread.is_alive() or not is_swept:
+        if self._thread.is_alive() or not is_swept or not is_round_over:
             log.warning("the worker is still busy and is left behind")
 
     def _consume(self) -> None:
@@ -96,13 +109,15 @@ def build_worker(settings: Settings, *, celery: Celery, db: Database, store: Blo
         runner.run(job_id)
 
     celery.task(run_job, name=TASK, shared=False, acks_late=True, ignore_result=True)
+    is_only_worker = settings.broker_url.startswith(MEMORY)
     sweeper = Sweeper(
         db,
         waker(celery),
-        is_only_worker=settings.broker_url.startswith(MEMORY),
-        chores=_chores(settings, db, store, waker(celery)),
+        is_only_worker=is_only_worker,
+        tidy=TemporaryFiles(db=db, folder=settings.temporary_dir).remove_old,
     )
-    return Worker(celery, sweeper, runner, tools, concurrency=settings.worker_concurrency)
+    rounds = ChoreRounds(db, _chores(settings, db, store, waker(celery)), is_only_worker=is_only_worker)
+    return Worker(celery, sweeper, rounds, runner, tools, concurrency=settings.worker_concurrency)
 
 
 def make_tools(settings: Settings, *, model_dir: Path) -> WorkerTools:
@@ -142,16 +157,25 @@ def _handlers(settings: Settings, db: Database, store: BlobStore, tools: WorkerT
     }
 
 
-def _chores(settings: Settings, db: Database, store: BlobStore, wake: Waker) -> tuple[Callable[[], object], ...]:
-    def expire() -> None:
+def _chores(settings: Settings, db: Database, store: BlobStore, wake: Waker) -> Sequence[Chore]:
+    """The regular work of the installation, each by whichever worker comes first."""
+
+    def expire_old_uploads() -> Mapping[str, int]:
         with db.platform.unit_of_work() as work:
             late = expire_uploads(work, now_us())
         purge_bytes(store, late)
+        return {"uploads": len(late)}
 
+    def forget_dead_gateways() -> Mapping[str, int]:
+        with db.platform.unit_of_work() as work:
+            return {"gateways": forget_dead(work, now_us())}
+
+    reconciler = Reconciler(db=db, store=store, temporary_dir=settings.temporary_dir, wake=wake)
     return (
-        expire,
-        LeftoverCleaner(db=db, store=store, temporary_dir=settings.temporary_dir).clean_when_due,
-        PurgeChore(db=db).enqueue_due,
-        AliasGuards(db=db).judge_all,
-        Reconciler(db=db, store=store, temporary_dir=settings.temporary_dir, wake=wake).reconcile_when_due,
+        Chore("uploads.expire", 15 * SECOND, expire_old_uploads),
+        Chore("uploads.leftovers", 10 * MINUTE, LeftoverCleaner(db=db, store=store).clean),
+        Chore("versions.purge", 15 * SECOND, PurgeChore(db=db).enqueue_due),
+        Chore("aliases.guard", 15 * SECOND, AliasGuards(db=db).judge_all),
+        Chore("store.reconcile", DAY, reconciler.reconcile),
+        Chore("gateways.forget", 10 * MINUTE, forget_dead_gateways),
     )

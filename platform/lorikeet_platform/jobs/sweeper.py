@@ -1,7 +1,7 @@
 """Wakes workers for what is due: after a start, and every two seconds. Losing the whole broker loses no work.
 
-A job that a worker was woken for is woken again after 15 seconds. Chores run at that pace in a thread of their own: one
-that takes minutes, such as listing a large store, holds no job up.
+A job that a worker was woken for is woken again after 15 seconds. Every worker sweeps: a row that one has taken is
+passed over by the others, so that two send no message twice and the loss of one delays nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
@@ -18,15 +18,15 @@ from lorikeet_platform.jobs import queue
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 2.0  # for jobs that have a time of their own: retries, retirements
-SWEEP_EVERY_S = 15.0
+TIDY_EVERY_S = 600.0
 
 
 class Sweeper:
-    """Two threads: one sends messages for due jobs, the other runs regular chores.
+    """Two threads: one sends messages for due jobs, the other keeps this worker's own place tidy.
 
     Args:
         is_only_worker: nobody else can hold a lease, so those found at the start are broken at once.
-        chores: called one after another; one that fails holds nothing else up.
+        tidy: what each worker does for itself, at its start and every ten minutes.
     """
 
     def __init__(
@@ -35,15 +35,15 @@ class Sweeper:
         wake: Callable[[str], None],
         *,
         is_only_worker: bool,
-        chores: Sequence[Callable[[], object]] = (),
+        tidy: Callable[[], object] = lambda: None,
         clock: Clock = now_us,
     ) -> None:
         self._db, self._wake, self._clock = db, wake, clock
-        self._is_only_worker, self._chores = is_only_worker, chores
+        self._is_only_worker, self._tidy = is_only_worker, tidy
         self._is_over = threading.Event()
         self._threads = (
             threading.Thread(target=self._look, name="sweeper", daemon=True),
-            threading.Thread(target=self._do_chores, name="chores", daemon=True),
+            threading.Thread(target=self._tidy_up, name="tidying", daemon=True),
         )
 
     def start(self) -> None:
@@ -73,12 +73,10 @@ class Sweeper:
             self._try(self.sweep)
             self._is_over.wait(LOOK_EVERY_S)
 
-    def _do_chores(self) -> None:
+    def _tidy_up(self) -> None:
         while not self._is_over.is_set():
-            for chore in self._chores:
-                if not self._is_over.is_set():
-                    self._try(chore)
-            self._is_over.wait(SWEEP_EVERY_S)
+            self._try(self._tidy)
+            self._is_over.wait(TIDY_EVERY_S)
 
     def _try(self, part: Callable[[], object]) -> None:
         try:

@@ -143,7 +143,7 @@ def test_a_version_goes_all_the_way_from_its_upload_to_its_end(
     run_all()
     Reconciler(
         db=both.db, store=both.store, temporary_dir=tmp_path, wake=lambda _: None, clock=clock
-    ).reconcile_when_due()
+    ).reconcile()
     with both.db.platform.read() as work:
         states = select(AdapterVersion.state).order_by(AdapterVersion.number)
         assert work.scalars(states).all() == ["ready", "purged"]

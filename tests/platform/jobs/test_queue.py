@@ -304,51 +304,32 @@ def test_after_a_start_the_only_worker_takes_up_what_its_predecessor_held(
 def test_after_a_start_waiting_jobs_are_woken_at_once(context: PlatformContext, job_id: str) -> None:
     woken: list[str] = []
     rounds = threading.Event()
-    sweeper = Sweeper(context.db, woken.append, is_only_worker=True, chores=(rounds.set,))
+    sweeper = Sweeper(context.db, woken.append, is_only_worker=True, tidy=rounds.set)
     sweeper.start()
     assert rounds.wait(5)
     assert sweeper.stop(5)
     assert woken == [job_id]
 
 
-def test_a_part_of_the_sweep_that_fails_ends_neither_the_others_nor_the_next_round(
+def test_a_part_of_the_sweep_that_fails_ends_neither_the_other_nor_the_next_round(
     context: PlatformContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lorikeet_platform.jobs.sweeper.LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr("lorikeet_platform.jobs.sweeper.SWEEP_EVERY_S", 0.01)
+    monkeypatch.setattr("lorikeet_platform.jobs.sweeper.TIDY_EVERY_S", 0.01)
     calls: list[str] = []
-    third_round = threading.Event()
+    both_thrice = threading.Event()
 
-    def no_room() -> None:
-        raise OSError(28, "no room")
+    def fail(name: str) -> Callable[[], None]:
+        def part() -> None:
+            calls.append(name)
+            if min(calls.count("sweep"), calls.count("tidy")) >= 3:
+                both_thrice.set()
+            raise OSError(28, "no room")
 
-    def chore() -> None:
-        calls.append("chore")
-        if len(calls) == 3:
-            third_round.set()
+        return part
 
-    sweeper = Sweeper(context.db, lambda _job_id: None, is_only_worker=False, chores=(no_room, chore))
-    monkeypatch.setattr(sweeper, "sweep", no_room)
+    sweeper = Sweeper(context.db, lambda _job_id: None, is_only_worker=False, tidy=fail("tidy"))
+    monkeypatch.setattr(sweeper, "sweep", fail("sweep"))
     sweeper.start()
-    assert third_round.wait(5)
-    assert sweeper.stop(5)
-
-
-def test_a_chore_that_takes_long_holds_no_job_up(context: PlatformContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lorikeet_platform.jobs.sweeper.LOOK_EVERY_S", 0.01)
-    looks: list[str] = []
-    fifth_look, may_end = threading.Event(), threading.Event()
-
-    def look() -> int:
-        looks.append("look")
-        if len(looks) == 5:
-            fifth_look.set()
-        return 0
-
-    sweeper = Sweeper(context.db, lambda _job_id: None, is_only_worker=False, chores=(lambda: may_end.wait(10),))
-    monkeypatch.setattr(sweeper, "sweep", look)
-    sweeper.start()
-    assert fifth_look.wait(5)
-    assert not sweeper.stop(0.1)
-    may_end.set()
+    assert both_thrice.wait(5)
     assert sweeper.stop(5)

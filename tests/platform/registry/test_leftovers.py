@@ -11,7 +11,7 @@ from sqlalchemy import update
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import Upload
 from lorikeet_platform.jobs.queue import enqueue, lease
-from lorikeet_platform.registry.uploads.leftovers import LeftoverCleaner, validation_prefix
+from lorikeet_platform.registry.uploads.leftovers import LeftoverCleaner, TemporaryFiles, validation_prefix
 from tests.support.platform_parts import FakeClock, Uploader, a_version
 
 HOURS = 3600
@@ -19,9 +19,12 @@ HOURS = 3600
 
 @pytest.fixture
 def cleaner(context: PlatformContext, clock: FakeClock) -> LeftoverCleaner:
-    return LeftoverCleaner(
-        db=context.db, store=context.store, temporary_dir=context.settings.temporary_dir, clock=clock
-    )
+    return LeftoverCleaner(db=context.db, store=context.store, clock=clock)
+
+
+@pytest.fixture
+def temporary(context: PlatformContext, clock: FakeClock) -> TemporaryFiles:
+    return TemporaryFiles(db=context.db, folder=context.settings.temporary_dir, clock=clock)
 
 
 def aged(path: Path, clock: FakeClock, hours: float) -> Path:
@@ -31,10 +34,10 @@ def aged(path: Path, clock: FakeClock, hours: float) -> Path:
 
 
 def test_temporary_files_go_when_nobody_can_be_working_on_them(
-    cleaner: LeftoverCleaner, context: PlatformContext, clock: FakeClock
+    temporary: TemporaryFiles, context: PlatformContext, clock: FakeClock
 ) -> None:
     folder = context.settings.temporary_dir
-    cleaner.clean_when_due()  # before the folder exists
+    temporary.remove_old()  # before the folder exists
     for name in ("validate-old", "validate-new", "other"):
         (folder / name).mkdir(parents=True)
         (folder / name / "file").write_bytes(b"x")
@@ -48,15 +51,12 @@ def test_temporary_files_go_when_nobody_can_be_working_on_them(
         "slice-new": 23.5,
     }.items():
         aged(folder / name, clock, hours)
-    cleaner.clean_when_due()  # not again so soon
-    assert len(list(folder.iterdir())) == 5
-    clock.advance(600)
-    cleaner.clean_when_due()
+    temporary.remove_old()
     assert {path.name for path in folder.iterdir()} == {"validate-new", "other", "slice-new"}
 
 
 def test_the_folder_of_a_job_stays_for_as_long_as_somebody_works_on_it(
-    cleaner: LeftoverCleaner, context: PlatformContext, clock: FakeClock, uploader: Uploader
+    temporary: TemporaryFiles, context: PlatformContext, clock: FakeClock, uploader: Uploader
 ) -> None:
     with context.db.platform.unit_of_work() as work:
         version = a_version(work, uploader.tenant, name="pirate", state="validating")
@@ -66,10 +66,10 @@ def test_the_folder_of_a_job_stays_for_as_long_as_somebody_works_on_it(
     folder = context.settings.temporary_dir / f"{validation_prefix(job.id)}x1"
     folder.mkdir(parents=True)
     aged(folder, clock, 3)
-    cleaner.clean_when_due()
+    temporary.remove_old()
     assert folder.exists()
     clock.advance(600)  # nobody extended the lease
-    cleaner.clean_when_due()
+    temporary.remove_old()
     assert not folder.exists()
 
 
@@ -82,20 +82,6 @@ def test_slices_go_when_their_upload_is_over(
     upload, other = uploader.whole(b"lost"), uploader.whole(b"in use")
     with context.db.platform.unit_of_work() as work:
         work.execute(update(Upload).where(Upload.id == upload).values(state=state))
-    cleaner.clean_when_due()
+    cleaner.clean()
     stored = {entry.key.split("/")[2] for entry in context.store.entries("uploads/")}
     assert stored == ({upload, other} if is_kept else {other})
-
-
-def test_the_store_is_listed_every_ten_minutes(
-    cleaner: LeftoverCleaner, context: PlatformContext, uploader: Uploader, clock: FakeClock
-) -> None:
-    cleaner.clean_when_due()
-    upload = uploader.whole(b"lost")
-    with context.db.platform.unit_of_work() as work:
-        work.execute(update(Upload).where(Upload.id == upload).values(state="consumed"))
-    cleaner.clean_when_due()
-    assert len(list(context.store.entries("uploads/"))) == 1
-    clock.advance(600)
-    cleaner.clean_when_due()
-    assert list(context.store.entries("uploads/")) == []

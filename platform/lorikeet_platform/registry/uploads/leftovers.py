@@ -14,7 +14,7 @@ import structlog
 from sqlalchemy import select
 
 from lorikeet_adapters.store.blob import BlobStore
-from lorikeet_platform.clock import HOUR, MINUTE, Clock, now_us
+from lorikeet_platform.clock import HOUR, Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Job
 from lorikeet_platform.registry.uploads.service import list_stored, purge_bytes, those_over
@@ -26,7 +26,6 @@ JOB_END = "-"  # of the job's id, in the name of its folder
 # Longer than a crashed worker's lease; a slice may trickle in for as long as its upload lives by default.
 LONGEST_USE_US: Mapping[str, int] = {VALIDATION_PREFIX: 1 * HOUR, SLICE_PREFIX: 24 * HOUR}
 LONGEST_PUT_US = 24 * HOUR
-EVERY_US = 10 * MINUTE  # listing a store costs more than a sweep
 
 
 def validation_prefix(job_id: str) -> str:
@@ -35,27 +34,38 @@ def validation_prefix(job_id: str) -> str:
 
 
 class LeftoverCleaner:
-    """A chore of the sweeper; the first call works at once, later ones when it is time again."""
+    """A chore: what the store holds and nobody needs any more."""
 
-    def __init__(self, *, db: Database, store: BlobStore, temporary_dir: Path, clock: Clock = now_us) -> None:
-        self._db, self._store = db, store
-        self._temporary_dir, self._clock = temporary_dir, clock
-        self._due_at = 0
+    def __init__(self, *, db: Database, store: BlobStore, clock: Clock = now_us) -> None:
+        self._db, self._store, self._clock = db, store, clock
 
-    def clean_when_due(self) -> None:
-        if self._clock() < self._due_at:
-            return
-        self._due_at = self._clock() + EVERY_US
-        n_files, n_uploads = self._remove_old_files(), self._purge_what_is_over()
-        n_files += self._store.remove_remnants(self._clock() - LONGEST_PUT_US)
-        if n_files or n_uploads:
-            log.info("leftovers removed", files=n_files, uploads=n_uploads)
+    def clean(self) -> Mapping[str, int]:
+        n_uploads = self._purge_what_is_over()
+        n_blobs = self._store.remove_remnants(self._clock() - LONGEST_PUT_US)
+        if n_blobs or n_uploads:
+            log.info("leftovers removed", blobs=n_blobs, uploads=n_uploads)
+        return {"blobs": n_blobs, "uploads": n_uploads}
 
-    def _remove_old_files(self) -> int:
+    def _purge_what_is_over(self) -> int:
+        stored = list_stored(self._store)
+        with self._db.platform.read() as work:
+            over = those_over(work, stored)
+        purge_bytes(self._store, over)
+        return len(over)
+
+
+class TemporaryFiles:
+    """Every worker looks through its own folder, which others may not see."""
+
+    def __init__(self, *, db: Database, folder: Path, clock: Clock = now_us) -> None:
+        self._db, self._folder, self._clock = db, folder, clock
+
+    def remove_old(self) -> int:
+        """Remove what nobody can be working on; returns how many files and folders."""
         n_removed, now = 0, self._clock()
         old = []
         for prefix, longest_use_us in LONGEST_USE_US.items():
-            for path in self._temporary_dir.glob(f"{prefix}*"):
+            for path in self._folder.glob(f"{prefix}*"):
                 with suppress(FileNotFoundError):
                     if path.lstat().st_mtime_ns // 1_000 + longest_use_us <= now:
                         old.append(path)
@@ -66,16 +76,11 @@ class LeftoverCleaner:
             with suppress(FileNotFoundError):
                 (shutil.rmtree if path.is_dir() and not path.is_symlink() else Path.unlink)(path)
                 n_removed += 1
+        if n_removed:
+            log.info("temporary files removed", files=n_removed)
         return n_removed
 
     def _leased_jobs(self, now: int) -> frozenset[str]:
         held = select(Job.id).where(Job.state == "leased", Job.lease_expires_at > now)
         with self._db.platform.read() as work:
             return frozenset(work.scalars(held))
-
-    def _purge_what_is_over(self) -> int:
-        stored = list_stored(self._store)
-        with self._db.platform.read() as work:
-            over = those_over(work, stored)
-        purge_bytes(self._store, over)
-        return len(over)

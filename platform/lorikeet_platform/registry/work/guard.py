@@ -103,7 +103,7 @@ def figures_of(work: Session, tenant_id: str, version_id: str, since: int) -> Fi
 
 
 class AliasGuards:
-    """A chore of the sweeper: judges every alias that has a guard and more than one target."""
+    """A chore: judges every alias that has a guard and more than one target."""
 
     def __init__(self, *, db: Database, clock: Clock = now_us) -> None:
         self._db, self._clock = db, clock

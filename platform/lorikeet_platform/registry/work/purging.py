@@ -7,7 +7,7 @@ version, so that an engine that still answers with the adapter can load it again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -98,7 +98,7 @@ class PurgeChore:
     def __init__(self, *, db: Database, clock: Clock = now_us) -> None:
         self._db, self._clock = db, clock
 
-    def enqueue_due(self) -> None:
+    def enqueue_due(self) -> Mapping[str, int]:
         now = self._clock()
         with self._db.platform.unit_of_work() as work:
             forget_old_marks(work, now)
@@ -121,6 +121,7 @@ class PurgeChore:
                 enqueue(work, tenant_id=tenant_id, kind="purge", version_id=version_id, now=now, run_after=now)
         if found:
             log.info("versions are to be purged", versions=len(found))
+        return {"versions": len(found)}
 
 
 def _nothing_to_write(_work: Session) -> None:

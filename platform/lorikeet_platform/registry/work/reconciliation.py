@@ -1,4 +1,4 @@
-"""Store and rows, compared both ways once a day.
+"""Store and rows, compared both ways; the worker has it done once a day.
 
 bytes that no version needs     deleted when two runs in a row found them and they are older than two days: what is
                                 being validated is younger, and a lost upload of yesterday is nobody's hurry
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 RUNS_PREFIX: Final = "reconciliation/"
 IMAGES_PREFIX: Final = "images/"
 FILES_PREFIX: Final = "files/"
-EVERY_US: Final = 24 * HOUR
+APART_US: Final = 12 * HOUR  # a run that is repeated soon after another, such as one that failed, says nothing new
 OLD_US: Final = 48 * HOUR
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _RUN: Final = re.compile(rf"{RUNS_PREFIX}[0-9]{{20}}")
@@ -92,29 +92,17 @@ def compare(stored: Iterable[str], needed: Iterable[Content], required: Iterable
 
 
 class Reconciler:
-    """A chore of the sweeper; it works once a day, whichever worker comes first."""
+    """A chore: one run over the whole store and all versions."""
 
     def __init__(
         self, *, db: Database, store: BlobStore, temporary_dir: Path, wake: Waker, clock: Clock = now_us
     ) -> None:
         self._db, self._store, self._wake = db, store, wake
         self._temporary_dir, self._clock = temporary_dir, clock
-        self._due_at = 0
 
-    def reconcile_when_due(self) -> None:
-        if self._clock() < self._due_at:
-            return
-        found = [entry.key for entry in self._store.entries(RUNS_PREFIX)]
-        earlier = sorted(key for key in found if _RUN.fullmatch(key))
-        last_run = _time_of(earlier[-1]) if earlier else 0
-        if last_run + EVERY_US > self._clock():
-            self._due_at = last_run + EVERY_US
-            return
-        self._due_at = self._clock() + EVERY_US
-        self._reconcile(earlier)
-
-    def _reconcile(self, earlier: list[str]) -> None:
+    def reconcile(self) -> Mapping[str, int]:
         now = self._clock()
+        earlier = sorted(entry.key for entry in self._store.entries(RUNS_PREFIX) if _RUN.fullmatch(entry.key))
         stored = [*self._store.entries(IMAGES_PREFIX), *self._store.entries(FILES_PREFIX)]
         with self._db.platform.read() as work:  # after the listing: what was stored meanwhile is not looked at
             needed, required = _contents(work)
@@ -122,12 +110,13 @@ class Reconciler:
         # What tenants are served with comes first, and no fault in one thing keeps another from being looked at.
         for content in findings.missing:
             self._report(content)
-        gone = self._delete(stored, findings.orphans & self._orphans_of(earlier), now)
+        gone = self._delete(stored, findings.orphans & self._orphans_of(earlier, now), now)
         self._remember(findings.orphans - gone, now)
         for key in earlier:
             self._store.delete(key)
         if findings.orphans:
             log.info("bytes that no version needs", found=len(findings.orphans), deleted=len(gone))
+        return {"orphans": len(findings.orphans), "deleted": len(gone), "missing": len(findings.missing)}
 
     def _delete(self, stored: Iterable[BlobEntry], candidates: frozenset[str], now: int) -> frozenset[str]:
         with self._db.platform.read() as work:
@@ -166,9 +155,9 @@ class Reconciler:
         with self._db.tenant(content.tenant_id).unit_of_work() as work:
             return quarantine_damaged(work, content.tenant_id, content.digest, now=self._clock())
 
-    def _orphans_of(self, runs: list[str]) -> frozenset[str]:
-        """What the last run found; nothing when its notes were deleted by another worker or are unreadable."""
-        if not runs:
+    def _orphans_of(self, runs: list[str], now: int) -> frozenset[str]:
+        """What the last run found; nothing when that was just now, or its notes are gone or unreadable."""
+        if not runs or _time_of(runs[-1]) + APART_US > now:
             return frozenset()
         try:
             return frozenset(json.loads(self._store.read(runs[-1])))

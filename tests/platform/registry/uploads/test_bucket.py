@@ -80,10 +80,9 @@ def test_what_a_crash_left_half_sent_is_removed_in_time(in_bucket: PlatformConte
     store = in_bucket.store
     assert isinstance(store, objects.ObjectBlobStore)
     store._store.put(".staging/0123", b"half")
-    folder = in_bucket.settings.temporary_dir
-    cleaner = LeftoverCleaner(db=in_bucket.db, store=store, temporary_dir=folder, clock=clock)
-    cleaner.clean_when_due()
+    cleaner = LeftoverCleaner(db=in_bucket.db, store=store, clock=clock)
+    cleaner.clean()
     assert [meta["path"] for page in store._store.list() for meta in page] == [".staging/0123"]
     clock.advance(25 * 3600)
-    cleaner.clean_when_due()
+    cleaner.clean()
     assert [meta["path"] for page in store._store.list() for meta in page] == []

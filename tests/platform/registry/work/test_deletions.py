@@ -166,9 +166,6 @@ def test_slices_of_a_version_deleted_while_the_store_is_down_are_found(
     with context.db.platform.read() as work:
         assert work.scalars(select(AdapterVersion.state)).all() == ["purged"]
         assert set(work.scalars(select(Upload.state))) == {"consumed"}
-    cleaner = LeftoverCleaner(
-        db=context.db, store=context.store, temporary_dir=context.settings.temporary_dir, clock=clock
-    )
-    cleaner.clean_when_due()
+    LeftoverCleaner(db=context.db, store=context.store, clock=clock).clean()
     assert list(context.store.entries("uploads/")) == []
     assert run_next()
