@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
@@ -31,3 +32,22 @@ def test_taken_ports_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
         ports = [taken.getsockname()[1], free.port]
         monkeypatch.setattr("random.sample", lambda _population, _k: ports)
         assert Listener("127.0.0.1", 0, "SETTING").settled() == free
+
+
+def test_what_is_accepted_sends_small_pieces_at_once() -> None:
+    """Or the second piece of every stream waits for the first one's acknowledgement, 40 ms and more."""
+
+    async def accepted() -> int:
+        told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            told.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        with Listener("127.0.0.1", 0, "SETTING").settled().open() as bound:
+            async with await asyncio.start_server(serve, sock=bound):
+                _, writer = await asyncio.open_connection(*bound.getsockname())
+                writer.close()
+                return await told
+
+    assert asyncio.run(accepted())

@@ -35,7 +35,8 @@ class Listener:
     def open(self) -> socket.socket:
         """A bound socket; raises CommandFailed with one line that names the setting."""
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM)
+        # The protocol by name: asyncio sends small pieces at once on sockets that say they are TCP, and on no others.
+        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((self.host, self.port))
