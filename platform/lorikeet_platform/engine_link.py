@@ -14,7 +14,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from lorikeet_engine.client import EngineClient, EngineInfo, GenerationRequest, SamplingParams
+from lorikeet_engine.client import EngineClient, EngineInfo, GenerationRequest, RequestCounts, SamplingParams
 from lorikeet_engine.errors import EngineUnavailable
 from lorikeet_platform.ids import new_id
 
@@ -80,6 +80,22 @@ class EngineLink:
             return sum(entry.requests + entry.waiting for entry in mine)
 
         return self._run(running)
+
+    def counts(self, request_ids: Sequence[str] = ()) -> Sequence[RequestCounts]:
+        """What these requests have used, those the engine knows; without ids, every ended one that nobody claims."""
+
+        async def counts(client: EngineClient) -> Sequence[RequestCounts]:
+            return await client.counts(request_ids)
+
+        return self._run(counts)
+
+    def settled(self, request_ids: Sequence[str]) -> None:
+        """Tell the engine that the use of these requests is on record."""
+
+        async def settled(client: EngineClient) -> None:
+            await client.settled(request_ids)
+
+        self._run(settled)
 
     def answers(self, tenant: str, questions: Sequence[Question], n_tokens: int) -> list[tuple[int, ...]]:
         """The greedy tokens that answer each of the questions, all of them asked at once."""

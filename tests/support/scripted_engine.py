@@ -71,6 +71,7 @@ class ScriptedEngine(EngineClient):
     warmed: list[tuple[str, str]] = field(default_factory=list)  # tenant, digest
     retired: list[tuple[str, str, bool]] = field(default_factory=list)  # tenant, digest, by force
     unloadable: dict[str, EngineError] = field(default_factory=dict)  # by digest
+    on_record: list[str] = field(default_factory=list)  # request ids that need not be remembered
 
     @property
     def ready(self) -> bool:
@@ -111,3 +112,6 @@ class ScriptedEngine(EngineClient):
     async def retire_adapter(self, tenant: str, digest: str, *, force: bool = False) -> None:
         self.info  # noqa: B018
         self.retired.append((tenant, digest, force))
+
+    async def settled(self, request_ids: Sequence[str]) -> None:
+        self.on_record += request_ids

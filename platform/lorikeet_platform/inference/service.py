@@ -2,7 +2,7 @@
 
 `prepare_*` finds out everything that can be refused without running: the model, the prompt's tokens, the room in the
 context. Nothing is recorded until `run`. `run` opens the usage record, starts the generation, and whatever happens
-then (an answer, a refusal, a closed connection, a cancelled task) one `finally` ends both.
+then (an answer, a refusal, a closed connection, a cancelled task) one `finally` ends both; settling goes on by itself.
 
 Database work is synchronous and short; it runs in threads, out of reach of cancellation.
 """
@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from lorikeet_engine.client import EngineClient, EngineInfo, Generation, GenerationRequest, Usage
+from lorikeet_engine.client import EngineClient, EngineInfo, Generation, GenerationRequest
 from lorikeet_engine.errors import (
     AdapterDamaged,
     AdapterUnavailable,
@@ -38,11 +38,13 @@ from lorikeet_platform.inference.running import RunningAnswer, Steps
 from lorikeet_platform.inference.schemas import ChatRequest, CompletionRequest, SamplingFields
 from lorikeet_platform.registry.resolve import ResolvedModel, resolve_model
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
-from lorikeet_platform.usage.service import Outcome, Ticket, UsageService
+from lorikeet_platform.usage.ledger import Outcome
+from lorikeet_platform.usage.service import Ticket, UsageService
+from lorikeet_platform.usage.settling import Settler
 
 # Longest answer of a request that names no limit.
 DEFAULT_MAX_TOKENS: Final = 1024
-SETTLE_AGAIN_AFTER_S: Final = (0.2, 1.0)
+SETTLE_S: Final = 10.0  # after the last answer; what is not on record then is the engine's to tell
 WARM_TIMEOUT_S: Final = 10.0  # the caller waits meanwhile
 
 T = TypeVar("T")
@@ -92,6 +94,7 @@ class InferenceService:
         self._client = client
         self._base_model = base_model
         self._metrics = metrics
+        self._settler = Settler(usage, client)
         self._running: set[asyncio.Task[None]] = set()
         self._draining = False
 
@@ -154,6 +157,7 @@ class InferenceService:
             task.cancel()
         if late:
             await asyncio.wait(late)
+        await self._settler.drain(SETTLE_S)
 
     def _steps(self, call: Call) -> Steps:
         tenant_id = call.principal.tenant_id
@@ -234,6 +238,8 @@ class InferenceService:
             resolved=call.resolved,
             route=call.route,
             stream=call.stream,
+            n=call.generation.n,
+            est_tokens=len(call.generation.prompt) + call.generation.n * call.generation.max_tokens,
         )
 
     async def _settle(self, opening: asyncio.Future[Ticket], answer: RunningAnswer, outcome: Outcome) -> None:
@@ -246,32 +252,10 @@ class InferenceService:
         self._metrics.count_tokens(
             prompt=usage.prompt_tokens, completion=usage.completion_tokens, cached=usage.cached_tokens
         )
-        await self._record(opening.result(), usage, outcome, answer)
-
-    async def _record(self, ticket: Ticket, usage: Usage, outcome: Outcome, answer: RunningAnswer) -> None:
-        """Settle, waiting out a database in trouble; the caller's answer is good whatever becomes of its record.
-
-        What cannot be settled stays open in the table, and its figures in the log.
-        """
-        for pause_s in (*SETTLE_AGAIN_AFTER_S, None):
-            try:
-                await asyncio.to_thread(
-                    ticket.settle, usage, outcome, answered_by=answer.resolved, first_token_at=answer.first_token_at
-                )
-                return
-            except (SQLAlchemyError, PlatformError) as error:
-                if pause_s is None:
-                    log.error(
-                        "usage not settled",
-                        request_id=ticket.request_id,
-                        outcome=outcome,
-                        prompt_tokens=usage.prompt_tokens,
-                        completion_tokens=usage.completion_tokens,
-                        cached_tokens=usage.cached_tokens,
-                        error=type(error).__name__,
-                    )
-                    return
-                await asyncio.sleep(pause_s)
+        settlement = opening.result().settlement(
+            usage, outcome, answered_by=answer.resolved, first_token_at=answer.first_token_at
+        )
+        await self._settler.settle(settlement)
 
 
 def platform_error(error: EngineError) -> PlatformError:

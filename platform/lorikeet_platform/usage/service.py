@@ -1,7 +1,8 @@
 """Metering: one record per admitted request, opened before the engine is asked, settled exactly once.
 
-Counts come from the engine; this module only writes them down. A request that is refused before the engine is asked
-never gets here.
+Opening reserves what the request may use in the month's budgets, of the tenant and of the key; a request that no budget
+can hold is refused. Counts come from the engine; this module only writes them down. A request that is refused before
+the engine is asked never gets here.
 
 Outcomes: `ok`; `server_error` our fault, an adapter that cannot be loaded with it; `deadline` it waited too long;
 `client_cancelled` its caller left; `shed` turned away by the engine, or ended because the server or its adapter is
@@ -10,22 +11,27 @@ going; `revoked` its key was.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Protocol
 
 import structlog
-from sqlalchemy import update
+from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import SQLAlchemyError
 
 from lorikeet_platform.auth.principal import Principal
-from lorikeet_platform.clock import Clock, now_us
+from lorikeet_platform.clock import Clock, now_us, unix_seconds
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import UsageRecord
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.usage.periods import month_start
+from lorikeet_platform.telemetry.ledger import LedgerMetrics
+from lorikeet_platform.usage import ledger
+from lorikeet_platform.usage.ledger import NotReserved, Opening, Outcome, Settlement, Shortage, Verdict
+from lorikeet_platform.usage.periods import month_start, next_month_start
 
 log = structlog.get_logger(__name__)
 
-Outcome = Literal["ok", "client_cancelled", "server_error", "deadline", "revoked", "shed"]
+# Between a refused reservation and the look at why, others may have given back what was missing.
+TRIES: Final = 5
 
 
 class TokenCounts(Protocol):
@@ -50,85 +56,148 @@ class MeteredModel(Protocol):
     def version_id(self) -> str | None: ...
 
 
+@dataclass(frozen=True, slots=True)
 class Ticket:
     """The open record of one request."""
 
-    def __init__(self, db: Database, clock: Clock, *, tenant_id: str, request_id: str) -> None:
-        self._db, self._clock = db, clock
-        self.tenant_id, self.request_id = tenant_id, request_id
+    tenant_id: str
+    request_id: str
+    clock: Clock
 
-    def settle(
+    def settlement(
         self,
         usage: TokenCounts,
         outcome: Outcome,
         *,
         answered_by: MeteredModel | None = None,
         first_token_at: int | None = None,
-    ) -> bool:
-        """Close the record; True for the one call that did. Later calls change nothing, in any process.
+    ) -> Settlement:
+        """How the request ended.
 
         Args:
             answered_by: where it is not what the record was opened for.
         """
-        values: dict[str, object] = {
-            "state": "settled",
-            "outcome": outcome,
-            "prompt_tokens": usage.prompt_tokens,
-            "completion_tokens": usage.completion_tokens,
-            "cached_tokens": usage.cached_tokens,
-            "first_token_at": first_token_at,
-            "settled_at": self._clock(),
-            "settled_by": "gateway",
-        }
-        if answered_by is not None:
-            values |= {"adapter_id": answered_by.adapter_id, "version_id": answered_by.version_id}
-        statement = (
-            update(UsageRecord)
-            .where(
-                UsageRecord.tenant_id == self.tenant_id,
-                UsageRecord.request_id == self.request_id,
-                UsageRecord.state == "open",
-            )
-            .values(values)
-            .execution_options(synchronize_session=False)
-            .returning(UsageRecord.request_id)
+        return Settlement(
+            tenant_id=self.tenant_id,
+            request_id=self.request_id,
+            outcome=outcome,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            cached_tokens=usage.cached_tokens,
+            settled_by="gateway",
+            settled_at=self.clock(),
+            first_token_at=first_token_at,
+            answered_by=None if answered_by is None else (answered_by.adapter_id, answered_by.version_id),
         )
-        with self._db.tenant(self.tenant_id).unit_of_work() as work:
-            return work.execute(statement).one_or_none() is not None
 
 
 class UsageService:
-    """Opens tickets. Synchronous: the inference path calls it in a thread."""
+    """Opens tickets and settles them. Synchronous: the inference path calls it in threads.
 
-    def __init__(self, db: Database, *, clock: Clock = now_us) -> None:
-        self._db, self._clock = db, clock
+    Args:
+        gateway_id: whose records these are to settle, as long as it lives.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        *,
+        gateway_id: str | None = None,
+        metrics: LedgerMetrics | None = None,
+        clock: Clock = now_us,
+    ) -> None:
+        self._db, self._clock, self._gateway_id = db, clock, gateway_id
+        self.metrics = LedgerMetrics(CollectorRegistry()) if metrics is None else metrics
 
     def open(
-        self, *, request_id: str, principal: Principal, resolved: MeteredModel, route: str, stream: bool
+        self,
+        *,
+        request_id: str,
+        principal: Principal,
+        resolved: MeteredModel,
+        route: str,
+        stream: bool,
+        n: int,
+        est_tokens: int,
     ) -> Ticket:
         """Record that a request is admitted.
 
+        Args:
+            est_tokens: the most that it can use.
+
         Raises:
-            PlatformError: metering_unavailable; what cannot be metered is not served.
+            PlatformError: insufficient_quota; metering_unavailable: what cannot be metered is not served.
         """
         now = self._clock()
-        record = UsageRecord(
+        opening = Opening(
             tenant_id=principal.tenant_id,
             request_id=request_id,
             key_id=principal.key_id,
             subject_id=principal.subject_id,
-            period_start=month_start(now),
+            gateway_id=self._gateway_id,
             route=route,
             base_model=resolved.base_model,
             adapter_id=resolved.adapter_id,
             version_id=resolved.version_id,
             stream=stream,
+            n=n,
+            est_tokens=est_tokens,
+            period_start=month_start(now),
             admitted_at=now,
         )
         try:
-            with self._db.tenant(principal.tenant_id).unit_of_work() as work:
-                work.add(record)
+            self._reserve(opening, principal)
         except SQLAlchemyError as error:
             log.error("usage cannot be recorded", request_id=request_id, exc_info=error)
             raise PlatformError("metering_unavailable") from error
-        return Ticket(self._db, self._clock, tenant_id=principal.tenant_id, request_id=request_id)
+        self.metrics.open.inc()
+        return Ticket(principal.tenant_id, request_id, self._clock)
+
+    def settle(self, settlement: Settlement) -> Verdict:
+        """Close a record; the first to do so decides.
+
+        Raises:
+            SQLAlchemyError, LedgerBroken: nothing was written.
+        """
+        with self._db.tenant(settlement.tenant_id).unit_of_work() as work:
+            verdict = ledger.settle(work, settlement)
+        self.metrics.open.dec()
+        if verdict == "settled":
+            self.metrics.settled.labels(settlement.settled_by).inc()
+        elif verdict != "already":
+            self.metrics.conflicts.inc()
+            log.error("a settlement disagrees with what is on record", request_id=settlement.request_id)
+        return verdict
+
+    def observe_lag(self, seconds: float) -> None:
+        """How long a settlement took from its request's end."""
+        self.metrics.settle_lag_seconds.observe(seconds)
+
+    def _reserve(self, opening: Opening, principal: Principal) -> None:
+        of_tenant = principal.limits.of_tenant["monthly_tokens"].value
+        # What has no limit of its own has its tenant's: it never uses more than all of them together.
+        of_key = principal.limits["monthly_tokens"].value
+        transactions = self._db.tenant(opening.tenant_id)
+        for _ in range(TRIES):
+            try:
+                with transactions.unit_of_work() as work:
+                    ledger.open_record(work, opening, limit_of_tenant=of_tenant, limit_of_key=of_key)
+                return
+            except NotReserved:
+                with transactions.unit_of_work() as work:
+                    shortage = ledger.find_shortage(work, opening, limit_of_tenant=of_tenant, limit_of_key=of_key)
+            if shortage is not None:
+                self.metrics.refusals.inc()
+                raise insufficient_quota(opening, shortage)
+        raise PlatformError("metering_unavailable", "The month's tokens are contended for right now.")
+
+
+def insufficient_quota(opening: Opening, shortage: Shortage) -> PlatformError:
+    """Waiting for the next month, a larger budget or a smaller request are the only ways out."""
+    whose = "tenant" if shortage.is_of_tenant else "API key"
+    reset = datetime.fromtimestamp(unix_seconds(next_month_start(opening.period_start)), UTC)
+    return PlatformError(
+        "insufficient_quota",
+        f"The request may use {opening.est_tokens} tokens; of the {whose}'s {shortage.limit} tokens a month "
+        f"{shortage.left} are left until {reset:%Y-%m-%dT%H:%M:%SZ}.",
+    )

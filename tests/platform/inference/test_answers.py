@@ -13,7 +13,8 @@ from sqlalchemy.exc import OperationalError
 from lorikeet_engine.client import Delta
 from lorikeet_engine.errors import AdapterUnavailable, EngineFailure, EngineUnavailable, Overloaded
 from lorikeet_platform.db.tables import Tenant
-from lorikeet_platform.usage.service import Ticket
+from lorikeet_platform.usage.ledger import Verdict
+from lorikeet_platform.usage.service import UsageService
 from tests.platform.inference.conftest import CHAT, Gateway
 from tests.support.scripted_engine import CONTEXT
 
@@ -195,25 +196,18 @@ def test_every_answer_is_on_record_before_the_caller_has_it(gateway: Gateway) ->
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_database_that_comes_back_settles_and_one_that_does_not_leaves_the_answer_good(
+def test_a_database_in_trouble_leaves_the_answer_good_and_the_record_open(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    monkeypatch.setattr("lorikeet_platform.inference.service.SETTLE_AGAIN_AFTER_S", (0.0, 0.0))
-    settle, failures = Ticket.settle, [1, 3]
+    def failing(_service: UsageService, _settlement: object) -> Verdict:
+        raise OperationalError("update", {}, Exception("database is locked"))
 
-    def failing(ticket: Ticket, *arguments: Any, **options: Any) -> bool:
-        if failures[0]:
-            failures[0] -= 1
-            raise OperationalError("update", {}, Exception("database is locked"))
-        return settle(ticket, *arguments, **options)
-
-    monkeypatch.setattr(Ticket, "settle", failing)
-    for _ in range(2):
-        response = gateway.post({**CHAT, "stream": stream})
-        assert response.status_code == 200
-        assert not stream or frames(response)[-1] == "[DONE]"
-        failures.pop(0)
-    assert [(record.state, record.completion_tokens) for record in gateway.usage()] == [("settled", 3), ("open", 0)]
+    monkeypatch.setattr(UsageService, "settle", failing)
+    response = gateway.post({**CHAT, "stream": stream})
+    assert response.status_code == 200
+    assert not stream or frames(response)[-1] == "[DONE]"
+    assert [(record.state, record.completion_tokens) for record in gateway.usage()] == [("open", 0)]
+    assert gateway.engine.on_record == []
 
 
 def test_an_error_after_the_first_token_is_a_frame_and_no_done_follows(gateway: Gateway) -> None:

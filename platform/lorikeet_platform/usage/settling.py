@@ -1,0 +1,154 @@
+"""Settling apart from the requests: a caller that goes away never takes its own bill along.
+
+Settlements wait in one bounded queue and are tried until they are on record, or until the gateway ends. What finds no
+room, or no end in time, is not lost: its record stays open, and the engine, which was not told that it is settled,
+tells somebody else what it used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import structlog
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from lorikeet_platform.usage.ledger import LedgerBroken, Settlement, Verdict
+
+log = structlog.get_logger(__name__)
+
+MAX_WAITING: Final = 10_000
+AT_ONCE: Final = 4
+AGAIN_AFTER_S: Final = (0.2, 1.0, 5.0)  # the last one again and again
+# A caller sees its own use as soon as its answer has ended, unless the database is slow.
+FIRST_TRY_S: Final = 1.0
+TELL_AFTER_S: Final = 0.05
+TELL_AT_ONCE: Final = 500
+_IN_TROUBLE: Final = (OperationalError, InterfaceError, PoolTimeout)  # of the database, not of the settlement
+
+
+class Ledger(Protocol):
+    """Writes a settlement down; `UsageService` is one. Called in threads."""
+
+    def settle(self, settlement: Settlement) -> Verdict: ...
+    def observe_lag(self, seconds: float) -> None: ...
+
+
+class ToldEngine(Protocol):
+    """Hears what it need not remember; `EngineClient` is one."""
+
+    async def settled(self, request_ids: Sequence[str]) -> None: ...
+
+
+@dataclass(eq=False)
+class _Waiting:
+    settlement: Settlement
+    since: float = field(default_factory=time.monotonic)
+    tried: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Settler:
+    """One gateway's settlements, on its event loop. Nothing runs while nothing waits."""
+
+    def __init__(self, ledger: Ledger, engine: ToldEngine) -> None:
+        self._ledger, self._engine = ledger, engine
+        self._queue: deque[_Waiting] = deque()
+        self._in_hand: set[_Waiting] = set()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._told: list[str] = []
+        self._teller: asyncio.Task[None] | None = None
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="settle")
+
+    @property
+    def n_waiting(self) -> int:
+        return len(self._queue) + len(self._in_hand)
+
+    async def settle(self, settlement: Settlement) -> None:
+        """Take it over; returns when it was tried once, or after a second. Cancelling the caller changes nothing."""
+        if self.n_waiting >= MAX_WAITING:
+            _log_open("no room to settle usage", settlement)
+            return
+        waiting = _Waiting(settlement)
+        self._queue.append(waiting)
+        if len(self._workers) < AT_ONCE:
+            worker = asyncio.create_task(self._work())
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
+        try:
+            await asyncio.wait_for(waiting.tried.wait(), FIRST_TRY_S)
+        except TimeoutError:
+            pass
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until all is settled and the engine told; what is not in time stays open, its figures in the log."""
+        if self._workers:
+            await asyncio.wait(set(self._workers), timeout=timeout_s)
+        late = [*self._in_hand, *self._queue]
+        self._queue.clear()
+        for worker in list(self._workers):
+            worker.cancel()
+        for waiting in late:
+            _log_open("usage not settled", waiting.settlement)
+        if self._teller is not None:
+            self._teller.cancel()
+        await self._tell_now()
+        self._threads.shutdown(wait=False)
+
+    async def _work(self) -> None:
+        while self._queue:
+            waiting = self._queue.popleft()
+            self._in_hand.add(waiting)
+            try:
+                await self._settle(waiting)
+            finally:
+                self._in_hand.discard(waiting)
+                waiting.tried.set()
+
+    async def _settle(self, waiting: _Waiting) -> None:
+        """Once or as often as it takes; a settlement that the database will never have is given up."""
+        loop, n_tried = asyncio.get_running_loop(), 0
+        while True:
+            try:
+                await loop.run_in_executor(self._threads, self._ledger.settle, waiting.settlement)
+                break
+            except (SQLAlchemyError, LedgerBroken) as error:
+                if not isinstance(error, _IN_TROUBLE):
+                    _log_open("usage cannot be settled", waiting.settlement, error=type(error).__name__)
+                    return
+                if n_tried == 0:
+                    log.warning("usage is settled later", error=type(error).__name__)
+            waiting.tried.set()
+            await asyncio.sleep(AGAIN_AFTER_S[min(n_tried, len(AGAIN_AFTER_S) - 1)])
+            n_tried += 1
+        self._ledger.observe_lag(time.monotonic() - waiting.since)
+        self._told.append(waiting.settlement.request_id)
+        if self._teller is None or self._teller.done():
+            self._teller = asyncio.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        while self._told:
+            await asyncio.sleep(TELL_AFTER_S)
+            await self._tell_now()
+
+    async def _tell_now(self) -> None:
+        while self._told:
+            ids, self._told = self._told[:TELL_AT_ONCE], self._told[TELL_AT_ONCE:]
+            await self._engine.settled(ids)
+
+
+def _log_open(event: str, settlement: Settlement, **details: str) -> None:
+    log.error(
+        event,
+        request_id=settlement.request_id,
+        outcome=settlement.outcome,
+        prompt_tokens=settlement.prompt_tokens,
+        completion_tokens=settlement.completion_tokens,
+        cached_tokens=settlement.cached_tokens,
+        **details,
+    )
