@@ -23,6 +23,7 @@ from lorikeet_platform.accounts.admin_token import load_admin_token
 from lorikeet_platform.accounts.routes import router as sign_in_router
 from lorikeet_platform.api_keys.routes import router as keys_router
 from lorikeet_platform.auth.api_keys import Authenticator
+from lorikeet_platform.auth.notices import NoticeBoard
 from lorikeet_platform.auth.pepper import load_pepper
 from lorikeet_platform.companions import companions
 from lorikeet_platform.context import PlatformContext
@@ -58,21 +59,23 @@ def build_context(
     settings: Settings, *, db: Database, store: BlobStore, engine_client: EngineClient, wake: Waker
 ) -> PlatformContext:
     """A context with everything that follows from the settings: secrets made at the first start, metrics, services."""
-    pepper = load_pepper(settings.data_dir)
-    registry = CollectorRegistry()
+    pepper, registry = load_pepper(settings.data_dir), CollectorRegistry()
+    metrics = GatewayMetrics(registry)
+    notices = NoticeBoard(db, on_late=metrics.revocation_seconds.observe)
     return PlatformContext(
         settings=settings,
         db=db,
         store=store,
         engine_client=engine_client,
-        authenticator=Authenticator(db, pepper),
+        notices=notices,
+        authenticator=Authenticator(db, pepper, notices),
         pepper=pepper,
         usage=UsageService(db),
         presence=GatewayPresence(db),
         wake=wake,
         admin_token=load_admin_token(settings.data_dir),
         metrics_registry=registry,
-        metrics=GatewayMetrics(registry),
+        metrics=metrics,
     )
 
 

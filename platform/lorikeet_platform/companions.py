@@ -1,8 +1,8 @@
 """What runs beside the tenant application, from before its first request until after its last.
 
-Begun in this order, ended in the reverse: presence, then the times of keys' last use. Whatever serves requests may
-count on all of it; a server ends its connections before it ends its application, so nothing is admitted any more when
-the first of these stops.
+Begun in this order, ended in the reverse: presence, then hearing of what other processes change, then the times of
+keys' last use. Whatever serves requests may count on all of it; a server ends its connections before it ends its
+application, so nothing is admitted any more when the first of these stops.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from lorikeet_platform.auth.api_keys import Authenticator
+from lorikeet_platform.auth.notices import NoticeBoard
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.fleet import GatewayPresence
 
@@ -25,7 +26,7 @@ FLUSH_EVERY_S: Final = 60.0
 @asynccontextmanager
 async def companions(context: PlatformContext) -> AsyncIterator[None]:
     """All of them, for the length of the block."""
-    async with _present(context.presence), _last_use_written(context.authenticator):
+    async with _present(context.presence), _heard(context.notices), _last_use_written(context.authenticator):
         yield
 
 
@@ -36,6 +37,15 @@ async def _present(presence: GatewayPresence) -> AsyncIterator[None]:
         yield
     finally:
         await asyncio.to_thread(presence.stop)
+
+
+@asynccontextmanager
+async def _heard(notices: NoticeBoard) -> AsyncIterator[None]:
+    notices.start()
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(notices.stop)
 
 
 @asynccontextmanager

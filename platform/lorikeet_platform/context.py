@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from lorikeet_adapters.store.blob import BlobStore
 from lorikeet_engine.client import EngineClient
 from lorikeet_platform.auth.api_keys import Authenticator
+from lorikeet_platform.auth.notices import NoticeBoard
 from lorikeet_platform.auth.pepper import Pepper
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
@@ -26,6 +27,7 @@ class PlatformContext:
     """Everything a route may need.
 
     Attributes:
+        notices: what other processes change of keys and tenants; it listens while the tenant application runs.
         presence: this gateway among the others; its row and its thread begin with the tenant application.
         wake: tells a worker about a job id; may fail silently, the sweeper sends again.
         metrics: the gateway's metrics, registered on `metrics_registry`, which /metrics shows.
@@ -36,6 +38,7 @@ class PlatformContext:
     db: Database
     store: BlobStore
     engine_client: EngineClient
+    notices: NoticeBoard
     authenticator: Authenticator
     pepper: Pepper
     usage: UsageService

@@ -20,6 +20,7 @@ from lorikeet_platform.accounts.admin_token import load_admin_token
 from lorikeet_platform.api_keys.service import create_key
 from lorikeet_platform.auth.actor import SYSTEM
 from lorikeet_platform.auth.api_keys import Authenticator
+from lorikeet_platform.auth.notices import NoticeBoard
 from lorikeet_platform.auth.pepper import load_pepper
 from lorikeet_platform.clock import now_us
 from lorikeet_platform.context import PlatformContext
@@ -70,12 +71,14 @@ class MeasuredEngine(ScriptedEngine):
 def make_context(folder: Path, db: Database, clock: Callable[[], int], **limits: Any) -> PlatformContext:
     settings = Settings(data_dir=folder, model_name=BASE, limits=LimitSettings(**limits))
     pepper, registry = load_pepper(folder), CollectorRegistry()
+    notices = NoticeBoard(db, clock=clock)
     return PlatformContext(
         settings=settings,
         db=db,
         store=LocalBlobStore(settings.blob_dir),
         engine_client=MeasuredEngine(),
-        authenticator=Authenticator(db, pepper, clock=clock),
+        notices=notices,
+        authenticator=Authenticator(db, pepper, notices, clock=clock),
         pepper=pepper,
         usage=UsageService(db, clock=clock),
         presence=GatewayPresence(db, clock=clock),

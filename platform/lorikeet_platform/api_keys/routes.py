@@ -73,7 +73,7 @@ def revoke_key(key_id: str, _admin: Admin, request: Request) -> Key:
     context = get_context(request)
     with context.db.platform.unit_of_work() as work:
         key = service.revoke_key(work, key_id, context.clock())
-    context.authenticator.forget(key_id)
+    context.authenticator.forget_all()
     return Key.of(key)
 
 

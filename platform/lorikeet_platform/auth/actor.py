@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lorikeet_platform.auth.principal import Principal
+
 ADMINISTRATOR: Final = "administrator"
 SYSTEM: Final = "system"  # a rule of the platform itself, such as an alias's guard
 
@@ -15,7 +17,8 @@ FindActor = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """`name` is what records keep: a key's id, ADMINISTRATOR or SYSTEM."""
+    """`name` is what records keep: a key's id, ADMINISTRATOR or SYSTEM. `key` is None for everybody but a key."""
 
     tenant_id: str
     name: str
+    key: Principal | None = None

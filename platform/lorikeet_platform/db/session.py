@@ -78,6 +78,11 @@ class Database:
     def tenant(self, tenant_id: str) -> Transactions:
         return _transactions(self.engine, tenant_id)
 
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """Those that units of work write with."""
+        return (self.engine,) if self._platform_engine is self.engine else (self.engine, self._platform_engine)
+
     def is_reachable(self) -> bool:
         try:
             with self.platform.read() as session:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from lorikeet_platform.auth.principal import Principal
+from lorikeet_platform.auth.scopes import needs
 from lorikeet_platform.clock import unix_seconds
 from lorikeet_platform.context import PlatformContext, get_context
 from lorikeet_platform.db.tables import AdapterVersion
@@ -47,6 +48,7 @@ class ModelList(BaseModel):
 
 
 @router.get("/v1/models", operation_id="list_models")
+@needs("models:read", "inference")
 def list_models(request: Request, caller: Caller) -> ModelList:
     """The base model and every adapter of the caller's tenant whose bare name means a version."""
     context = get_context(request)
@@ -57,6 +59,7 @@ def list_models(request: Request, caller: Caller) -> ModelList:
 
 
 @router.get("/v1/models/{model:path}", operation_id="get_model")
+@needs("models:read", "inference")
 def get_model(model: str, request: Request, caller: Caller) -> Model:
     context = get_context(request)
     if model == context.settings.model_name:

@@ -8,12 +8,15 @@ from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 
+from lorikeet_platform.auth.scopes import needs
 from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.inference import models
 from lorikeet_platform.inference.answers import AnswerWriter, ChatWriter, Heading, TextWriter
-from lorikeet_platform.inference.schemas import ChatRequest, CompletionRequest, parse
-from lorikeet_platform.inference.service import Call, InferenceService
+from lorikeet_platform.inference.schemas import Body, ChatRequest, CompletionRequest, parse
+from lorikeet_platform.inference.service import Arrival, Call, InferenceService
 from lorikeet_platform.inference.streaming import GenerationResponse
+from lorikeet_platform.limits.opening import open_gate
 from lorikeet_platform.registry.versions.warming import take_out_damaged
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.web.access import Caller
@@ -38,6 +41,7 @@ def install(app: FastAPI, context: PlatformContext, metrics: GatewayMetrics) -> 
         usage=context.usage,
         client=context.engine_client,
         base_model=context.settings.model_name,
+        gate=open_gate(context.settings.redis_url, metrics, n_live=lambda: context.presence.live),
         metrics=metrics,
         on_damaged=partial(take_out_damaged, context),
         clock=context.clock,
@@ -56,19 +60,30 @@ Serving = Annotated[Inference, Depends(get_inference)]
 
 
 @router.post(ChatRequest.ROUTE, operation_id="create_chat_completion")
+@needs("inference")
 async def create_chat_completion(request: Request, caller: Caller, inference: Serving) -> Response:
     """Answer a conversation, whole or as a stream."""
-    body = parse(await read_json(request), ChatRequest)
-    call = await inference.service.prepare_chat(caller, request_id_of(request), body)
+    arrival = inference.service.arrive(caller, request_id_of(request))
+    body = await _read(request, inference, arrival, ChatRequest)
+    call = await inference.service.prepare_chat(arrival, body)
     return _answer(inference, call, ChatWriter(_heading(call), include_usage=call.include_usage))
 
 
 @router.post(CompletionRequest.ROUTE, operation_id="create_completion")
+@needs("inference")
 async def create_completion(request: Request, caller: Caller, inference: Serving) -> Response:
     """Continue a text, whole or as a stream."""
-    body = parse(await read_json(request), CompletionRequest)
-    call = await inference.service.prepare_completion(caller, request_id_of(request), body)
+    arrival = inference.service.arrive(caller, request_id_of(request))
+    body = await _read(request, inference, arrival, CompletionRequest)
+    call = await inference.service.prepare_completion(arrival, body)
     return _answer(inference, call, TextWriter(_heading(call), include_usage=call.include_usage))
+
+
+async def _read(request: Request, inference: Inference, arrival: Arrival, schema: type[Body]) -> Body:
+    try:
+        return parse(await read_json(request), schema)
+    except PlatformError as refusal:
+        await inference.service.refuse(arrival, refusal)
 
 
 def _heading(call: Call) -> Heading:

@@ -19,7 +19,7 @@ from lorikeet_platform.web.access import Caller
 
 async def tenant_actor(caller: Caller) -> Actor:
     """The tenant of the request's key."""
-    return Actor(caller.tenant_id, caller.key_id)
+    return Actor(caller.tenant_id, caller.key_id, caller)
 
 
 def administrator_actor(slug: str, _admin: Admin, request: Request) -> Actor:

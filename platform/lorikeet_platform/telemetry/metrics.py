@@ -47,6 +47,12 @@ class GatewayMetrics:
             registry=registry,
             buckets=SECONDS,
         )
+        self.revocation_seconds = Histogram(
+            "lorikeet_gateway_key_revocation_propagation_seconds",
+            "From a key's revocation, or a tenant's suspension, in any process until this one heard of it.",
+            registry=registry,
+            buckets=SECONDS,
+        )
         self._tokens = Counter(
             "lorikeet_gateway_tokens",
             "Tokens settled in usage records; refused requests have none.",
@@ -56,6 +62,17 @@ class GatewayMetrics:
         self._cached_tokens = Counter(
             "lorikeet_gateway_cached_tokens",
             "The part of the settled prompt tokens that was found in the engine's prefix cache.",
+            registry=registry,
+        )
+        self.ratelimit_decisions = Counter(
+            "lorikeet_gateway_ratelimit_decisions",
+            "Requests let through and refused by what a tenant or a key may do.",
+            ["dimension", "decision"],
+            registry=registry,
+        )
+        self.ratelimit_degraded = Gauge(
+            "lorikeet_gateway_ratelimit_degraded",
+            "1 while Redis is lost or slow and each gateway counts its share of the rates alone.",
             registry=registry,
         )
 

@@ -1,11 +1,12 @@
 """What a route declares about its callers. Every route must depend on exactly one of the functions marked here.
 
     public          anybody
-    tenant_key      a tenant's API key
+    tenant_key      a tenant's API key, used from where it may be, with a scope that the route's handler names (`needs`)
     administrator   a signed-in session (with the CSRF token on unsafe methods) or the administrator's token;
                     it lives in `accounts.access`
 
-`check_access_is_declared` runs once at start; an application with a route that declares nothing is not built.
+`check_access_is_declared` runs once at start; an application with a route that declares nothing is not built, nor one
+with a route for keys whose handler names no scope.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from starlette.routing import BaseRoute
 
 from lorikeet_platform.auth.api_keys import invalid_api_key
 from lorikeet_platform.auth.principal import Principal
+from lorikeet_platform.auth.scopes import scopes_of
 from lorikeet_platform.context import get_context
+from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.web.addresses import client_address
 
 MARKS: set[Callable[..., Any]] = set()
 
@@ -43,11 +47,28 @@ async def public() -> None:
 
 @declares_access
 async def tenant_key(request: Request) -> Principal:
-    """The tenant behind the request's one Authorization header."""
-    headers = request.headers.getlist("authorization")
+    """The tenant behind the request's one Authorization header, with a key that may do what the route does.
+
+    Raises:
+        PlatformError: missing_api_key, invalid_api_key, ip_not_allowed, tenant_suspended, insufficient_scope,
+            auth_unavailable.
+    """
+    headers, context = request.headers.getlist("authorization"), get_context(request)
     if len(headers) > 1:
         raise invalid_api_key()
-    return await get_context(request).authenticator.authenticate_async(headers[0] if headers else None)
+    caller = await context.authenticator.authenticate(
+        headers[0] if headers else None, client_address(request, context.settings.trusted_proxies)
+    )
+    _check_scope(caller, request.scope["endpoint"])
+    return caller
+
+
+def _check_scope(caller: Principal, handler: Callable[..., Any]) -> None:
+    wanted = scopes_of(handler)
+    if wanted is None:  # the check at start refuses such a route; one that came by another way is not served either
+        raise UndeclaredRoute([handler.__name__])
+    if wanted and not wanted & caller.scopes:
+        raise PlatformError("insufficient_scope", f"The API key lacks the scope {' or '.join(sorted(wanted))}.")
 
 
 Caller = Annotated[Principal, Depends(tenant_key)]
@@ -55,12 +76,13 @@ Public = Depends(public)
 
 
 def check_access_is_declared(routes: Iterable[BaseRoute]) -> None:
-    """Raises UndeclaredRoute naming every route without exactly one declaration."""
+    """Raises UndeclaredRoute naming every route without exactly one declaration, or for keys without scopes."""
     missing = []
     for context in iter_route_contexts(list(routes)):
         dependant = getattr(context, "dependant", None)
-        n_marks = len(MARKS & set(_calls(dependant))) if dependant is not None else 0
-        if n_marks != 1:
+        marks = MARKS & set(_calls(dependant)) if dependant is not None else set()
+        names_scopes = dependant is not None and scopes_of(dependant.call) is not None
+        if len(marks) != 1 or (tenant_key in marks and not names_scopes):
             missing.append(str(getattr(context, "path", context)))
     if missing:
         raise UndeclaredRoute(missing)

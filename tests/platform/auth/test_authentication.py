@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,8 @@ from structlog.testing import capture_logs
 
 from lorikeet_platform.api_keys.service import revoke_key
 from lorikeet_platform.auth.key_format import new_key
+from lorikeet_platform.auth.notices import Notice, announce
+from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.clock import MINUTE
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
@@ -35,6 +38,10 @@ def counted_statements(db: Database) -> Iterator[list[str]]:
     event.listen(db.engine, "before_cursor_execute", record)
     yield statements
     event.remove(db.engine, "before_cursor_execute", record)
+
+
+def check(context: PlatformContext, header: str) -> Principal:
+    return asyncio.run(context.authenticator.authenticate(header))
 
 
 def refusal(client: TestClient, *headers: tuple[str, str]) -> dict[str, Any]:
@@ -67,21 +74,22 @@ def test_a_revoked_key_is_refused_like_a_malformed_one(
 def test_a_key_that_is_revoked_during_its_look_up_is_not_remembered(
     context: PlatformContext, harbour: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    authenticator, look_up = context.authenticator, context.authenticator._look_up
+    stored = context.authenticator._stored
+    find = stored.find
 
-    def look_up_slowly(key: str) -> Any:
-        found = look_up(key)
+    def find_slowly(key: str) -> Principal | None:
+        found = find(key)
         with context.db.platform.unit_of_work() as work:
             revoke_key(work, harbour.key_id, context.clock())
-        authenticator.forget(harbour.key_id)
+            announce(work, Notice(harbour.id, harbour.key_id, "key_revoked"))
         return found
 
     header = harbour.auth["authorization"]
     with monkeypatch.context() as patch:
-        patch.setattr(authenticator, "_look_up", look_up_slowly)
-        authenticator.authenticate(header)  # began before the revocation
+        patch.setattr(stored, "find", find_slowly)
+        check(context, header)  # began before the revocation
     with pytest.raises(PlatformError, match="invalid_api_key"):
-        authenticator.authenticate(header)
+        check(context, header)
 
 
 def test_every_way_of_being_wrong_has_the_same_answer(
@@ -119,17 +127,17 @@ def test_an_expired_key_stops_at_its_time_even_when_cached(
     with context.db.platform.unit_of_work() as work:
         work.execute(update(ApiKey).values(expires_at=clock.now + 1_000_000))
     header = harbour.auth["authorization"]
-    context.authenticator.authenticate(header)
+    check(context, header)
     clock.advance(1.1)
     with pytest.raises(PlatformError, match="invalid_api_key"):
-        context.authenticator.authenticate(header)
+        check(context, header)
 
 
 def test_a_suspended_tenant_is_told_so(context: PlatformContext, harbour: Tenant) -> None:
     with context.db.platform.unit_of_work() as work:
         work.execute(update(TenantRow).values(status="suspended", suspended_at=1))
     with pytest.raises(PlatformError, match="tenant_suspended"):
-        context.authenticator.authenticate(harbour.auth["authorization"])
+        check(context, harbour.auth["authorization"])
 
 
 def test_a_malformed_key_costs_no_query_and_a_known_one_costs_one_in_five_seconds(
@@ -138,13 +146,13 @@ def test_a_malformed_key_costs_no_query_and_a_known_one_costs_one_in_five_second
     header = harbour.auth["authorization"]
     with counted_statements(context.db) as statements:
         with pytest.raises(PlatformError):
-            context.authenticator.authenticate(header[:-1] + ("A" if header[-1] != "A" else "B"))
+            check(context, header[:-1] + ("A" if header[-1] != "A" else "B"))
         assert statements == []
         for _ in range(3):
-            context.authenticator.authenticate(header)
+            check(context, header)
         n_first = len(statements)
         clock.advance(5.1)
-        context.authenticator.authenticate(header)
+        check(context, header)
     assert (n_first, len(statements)) == (2, 4)  # BEGIN and one SELECT each
 
 
@@ -153,17 +161,17 @@ def test_a_wrong_key_in_a_loop_is_not_a_query_in_a_loop(context: PlatformContext
     with counted_statements(context.db) as statements:
         for _ in range(5):
             with pytest.raises(PlatformError):
-                context.authenticator.authenticate(header)
+                check(context, header)
         assert len(statements) == 2
         clock.advance(1.1)
         with pytest.raises(PlatformError):
-            context.authenticator.authenticate(header)
+            check(context, header)
     assert len(statements) == 4
 
 
 def test_a_key_is_looked_up_by_parameter_never_by_text(context: PlatformContext, harbour: Tenant) -> None:
     with counted_statements(context.db) as statements:
-        context.authenticator.authenticate(harbour.auth["authorization"])
+        check(context, harbour.auth["authorization"])
     assert not any(harbour.secret[3:15] in statement for statement in statements)
 
 
@@ -189,7 +197,7 @@ def test_only_a_keyed_digest_of_a_key_is_stored(context: PlatformContext, harbou
 
 
 def test_last_use_is_written_in_one_go_to_the_minute(context: PlatformContext, harbour: Tenant) -> None:
-    context.authenticator.authenticate(harbour.auth["authorization"])
+    check(context, harbour.auth["authorization"])
     assert context.authenticator.flush_last_used() == 1
     assert context.authenticator.flush_last_used() == 0
     with context.db.platform.read() as session:

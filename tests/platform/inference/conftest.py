@@ -21,11 +21,13 @@ from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_platform.api_keys.service import create_key
 from lorikeet_platform.auth.actor import SYSTEM
 from lorikeet_platform.auth.api_keys import Authenticator
+from lorikeet_platform.auth.notices import NoticeBoard
 from lorikeet_platform.auth.pepper import load_pepper
 from lorikeet_platform.clock import now_us
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, UsageRecord
+from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.inference.routes import install
 from lorikeet_platform.inference.service import InferenceService
@@ -89,15 +91,17 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     db = Database(settings.resolved_database_url)
     make_tables(db)
     pepper = load_pepper(tmp_path)
-    engine, registry = ScriptedEngine(), CollectorRegistry()
+    engine, registry, notices = ScriptedEngine(), CollectorRegistry(), NoticeBoard(db)
     context = PlatformContext(
         settings=settings,
         db=db,
         store=LocalBlobStore(tmp_path / "blobs"),
         engine_client=engine,
-        authenticator=Authenticator(db, pepper),
+        notices=notices,
+        authenticator=Authenticator(db, pepper, notices),
         pepper=pepper,
         usage=UsageService(db),
+        presence=GatewayPresence(db),
         wake=lambda _job: None,
         admin_token="",
         metrics_registry=registry,

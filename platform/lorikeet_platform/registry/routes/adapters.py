@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from lorikeet_platform.auth.scopes import needs
 from lorikeet_platform.context import get_context
 from lorikeet_platform.registry import catalogue
 from lorikeet_platform.registry.acting import Acting
@@ -17,16 +18,19 @@ def add_to(router: APIRouter) -> None:
     router.delete("/{name}", operation_id="delete_adapter", status_code=204, tags=["adapters"])(delete_adapter)
 
 
+@needs("adapters:read")
 def list_adapters(actor: Acting, request: Request) -> AdapterList:
     with get_context(request).db.tenant(actor.tenant_id).read() as work:
         return AdapterList(data=[Adapter.of(entry) for entry in catalogue.list_adapters(work, actor.tenant_id)])
 
 
+@needs("adapters:read")
 def get_adapter(name: str, actor: Acting, request: Request) -> Adapter:
     with get_context(request).db.tenant(actor.tenant_id).read() as work:
         return Adapter.of(catalogue.get_adapter(work, actor.tenant_id, name))
 
 
+@needs("adapters:write")
 def delete_adapter(name: str, actor: Acting, request: Request) -> Response:
     """Remove an adapter with its versions and aliases. What runs on it ends as it began; its name is free at once."""
     context = get_context(request)

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from lorikeet_platform.auth.actor import Actor
+from lorikeet_platform.auth.scopes import needs
 from lorikeet_platform.context import PlatformContext, get_context
 from lorikeet_platform.registry import catalogue
 from lorikeet_platform.registry.acting import Acting
@@ -37,17 +38,20 @@ def add_to(router: APIRouter) -> None:
     router.post("/{name}/aliases/{alias}/rollback", operation_id="roll_back_alias", tags=["aliases"])(roll_back_alias)
 
 
+@needs("adapters:read")
 def list_aliases(name: str, actor: Acting, request: Request) -> AliasList:
     with get_context(request).db.tenant(actor.tenant_id).read() as work:
         entry = catalogue.get_adapter(work, actor.tenant_id, name)
     return AliasList(data=[Alias.of(alias) for alias in entry.aliases])
 
 
+@needs("adapters:read")
 def get_alias(name: str, alias: str, actor: Acting, request: Request, response: Response) -> Alias:
     """Where the alias points; its revision is also the answer's ETag."""
     return _shown(_entry(get_context(request), actor, name, alias), response)
 
 
+@needs("deployments:write")
 async def set_alias(
     name: str,
     alias: str,
@@ -68,6 +72,7 @@ async def set_alias(
     return await _make(context, actor, name, planned, response)
 
 
+@needs("deployments:write")
 def delete_alias(name: str, alias: str, actor: Acting, request: Request, if_match: IfMatch = None) -> Response:
     """End an alias; its history stays."""
     context = get_context(request)
@@ -78,6 +83,7 @@ def delete_alias(name: str, alias: str, actor: Acting, request: Request, if_matc
     return Response(status_code=204)
 
 
+@needs("adapters:read")
 def list_alias_history(name: str, alias: str, actor: Acting, request: Request) -> AliasHistory:
     """Every revision, newest first, of aliases that are gone, too."""
     with get_context(request).db.tenant(actor.tenant_id).read() as work:
@@ -86,6 +92,7 @@ def list_alias_history(name: str, alias: str, actor: Acting, request: Request) -
     return AliasHistory(data=[AliasRevision.of(change) for change in changes])
 
 
+@needs("deployments:write")
 async def roll_back_alias(
     name: str,
     alias: str,

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
 from lorikeet_platform.auth.actor import Actor
+from lorikeet_platform.auth.scopes import needs
 from lorikeet_platform.context import PlatformContext, get_context
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.registry import catalogue
@@ -28,6 +29,7 @@ def add_to(router: APIRouter) -> None:
     )(download_file)
 
 
+@needs("adapters:read")
 def list_files(name: str, number: VersionNumber, actor: Acting, request: Request) -> VersionFileList:
     with get_context(request).db.tenant(actor.tenant_id).read() as work:
         version = catalogue.get_version(work, actor.tenant_id, name, number)
@@ -37,6 +39,7 @@ def list_files(name: str, number: VersionNumber, actor: Acting, request: Request
     )
 
 
+@needs("adapters:read")
 def download_file(
     name: str, number: VersionNumber, filename: str, actor: Acting, request: Request
 ) -> StreamingResponse:

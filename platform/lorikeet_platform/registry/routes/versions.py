@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from lorikeet_platform.auth.actor import Actor
+from lorikeet_platform.auth.scopes import needs
 from lorikeet_platform.clock import HOUR
 from lorikeet_platform.context import PlatformContext, get_context
 from lorikeet_platform.db.tables import AdapterVersion
@@ -49,6 +50,7 @@ def add_to(router: APIRouter) -> None:
     )
 
 
+@needs("adapters:read")
 def list_versions(name: str, actor: Acting, request: Request) -> VersionList:
     """Newest first."""
     with get_context(request).db.tenant(actor.tenant_id).read() as work:
@@ -56,6 +58,7 @@ def list_versions(name: str, actor: Acting, request: Request) -> VersionList:
         return VersionList(data=[Version.of(name, version) for version in entry.versions])
 
 
+@needs("adapters:write")
 async def create_version(
     name: str, body: VersionCreate, actor: Acting, request: Request, response: Response
 ) -> Version:
@@ -72,6 +75,7 @@ async def create_version(
     return Version.of(name, sealed.version)
 
 
+@needs("adapters:read")
 async def get_version(
     name: str,
     number: VersionNumber,
@@ -91,6 +95,7 @@ async def get_version(
         pause_s = min(pause_s * POLL_GROWTH, LONGEST_POLL_S)
 
 
+@needs("adapters:write")
 def delete_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
     """Take a version out of service and remove its files as soon as nothing runs on it; its number is never used again.
 
@@ -103,6 +108,7 @@ def delete_version(name: str, number: VersionNumber, actor: Acting, request: Req
     return Version.of(name, moved.version)
 
 
+@needs("adapters:write")
 async def retire_version(name: str, number: VersionNumber, body: Reason, actor: Acting, request: Request) -> Version:
     """Take a version out of service; what runs on it ends as it began, and it can be restored for a while.
 
@@ -116,12 +122,14 @@ async def retire_version(name: str, number: VersionNumber, body: Reason, actor: 
     return Version.of(name, moved.version)
 
 
+@needs("adapters:write")
 async def restore_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
     """Put a retired version into service again, once the engine has it."""
     context = get_context(request)
     return await bring_back(context, _step(context, actor, name, number), is_release=False)
 
 
+@needs("adapters:write")
 def retry_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
     """Validate a version again whose validation failed for a reason of ours."""
     context = get_context(request)

@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.routing import compile_path
 
 from lorikeet_platform.auth.actor import Actor, FindActor
+from lorikeet_platform.auth.scopes import needs
 from lorikeet_platform.context import PlatformContext, get_context
 from lorikeet_platform.db.tables import Upload as UploadRow
 from lorikeet_platform.errors import PlatformError
@@ -64,6 +65,7 @@ def upload_routes(prefix: str, find_actor: FindActor) -> APIRouter:
     routes.add_api_route(one, terminate_upload, methods=["DELETE"], operation_id="terminate_upload", status_code=204)
 
     @routes.patch(one, operation_id="append_to_upload", status_code=204)
+    @needs("adapters:write")
     async def append_to_upload(upload_id: str, actor: Acting, request: Request) -> Response:
         """Append the body at Upload-Offset."""
         with receiving.hold(actor.tenant_id, get_context(request).settings.limits.open_uploads):
@@ -100,6 +102,7 @@ async def describe_uploads(request: Request) -> Response:
     return Response(status_code=204, headers=RESUMABLE | headers)
 
 
+@needs("adapters:read")
 def list_uploads(actor: Acting, request: Request, adapter: AdapterName = None) -> UploadList:
     """Uploads that are not complete or not sealed yet: what a client on another machine goes on with."""
     context = get_context(request)
@@ -108,6 +111,7 @@ def list_uploads(actor: Acting, request: Request, adapter: AdapterName = None) -
     return UploadList(data=[Upload.of(upload) for upload in uploads])
 
 
+@needs("adapters:write")
 def create_upload(actor: Acting, request: Request) -> Response:
     """Announce a file: its length, and in Upload-Metadata its adapter, file name and SHA-256."""
     context = get_context(request)
@@ -126,6 +130,7 @@ def create_upload(actor: Acting, request: Request) -> Response:
     return Response(status_code=201, headers=RESUMABLE | headers)
 
 
+@needs("adapters:read")
 def get_upload(upload_id: str, actor: Acting, request: Request) -> Response:
     """Where the upload stands."""
     protocol.check_version(request)
@@ -146,6 +151,7 @@ async def _append(upload_id: str, actor: Actor, request: Request) -> Response:
     return Response(status_code=204, headers=RESUMABLE | _standing(upload))
 
 
+@needs("adapters:write")
 def terminate_upload(upload_id: str, actor: Acting, request: Request) -> Response:
     """Forget the upload and its bytes."""
     context = get_context(request)

@@ -1,0 +1,183 @@
+"""Word from one process to all others that what they remember of a key or a tenant is no longer so.
+
+    announce(work, notice)   in the transaction that makes the change: told if, and only if, it is committed
+    NoticeBoard(db)          tells the listeners of its process
+
+On Postgres a notice travels by NOTIFY, and each board has a connection that listens. A connection that was lost may
+have missed some: after it is back, listeners are told to forget everything, and revocations of the meantime are read
+from their tables. Within a process notices are told at once after the commit, which is all that SQLite needs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+from weakref import WeakKeyDictionary, WeakSet
+
+import psycopg
+from sqlalchemy import Engine, NullPool, create_engine, event, select, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from lorikeet_platform.clock import MINUTE, SECOND, Clock, now_us
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.db.tables import ApiKey, Tenant
+
+log = logging.getLogger(__name__)
+
+CHANNEL: Final = "lorikeet_notices"
+Reason = Literal["changed", "key_revoked", "tenant_suspended"]
+
+WAKE_S: Final = 0.5  # how soon a listening thread sees that it is to stop
+RETRY_S: Final = 1.0
+# A connection whose other end is gone without a word is found dead within about ten seconds.
+CONNECT_ARGS: Final = {
+    "connect_timeout": 5,
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+CLOCKS_DIFFER_US: Final = MINUTE  # at most, between machines: how much further back a lost connection's gap is read
+_NOTIFY = text("SELECT pg_notify(:channel, :payload)")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What was changed: something of a tenant, or of one of its keys.
+
+    Attributes:
+        key_id: None = the tenant as a whole.
+        at: when it was changed, for measuring how late the word arrives.
+    """
+
+    tenant_id: str
+    key_id: str | None
+    reason: Reason
+    at: int = 0
+
+
+# Both are called in any thread and must return at once.
+Listener = Callable[[Notice], None]
+OnGap = Callable[[], None]
+
+# Boards by the engine that a committing session writes with.
+_boards: WeakKeyDictionary[Engine, WeakSet[NoticeBoard]] = WeakKeyDictionary()
+
+
+class NoticeBoard:
+    """One per process; `start` only where other processes share the database.
+
+    Args:
+        on_late: is told by how many seconds a revocation's notice from the database came after the revocation.
+    """
+
+    def __init__(
+        self, db: Database, *, on_late: Callable[[float], None] = lambda _seconds: None, clock: Clock = now_us
+    ) -> None:
+        self._db, self._on_late, self._clock = db, on_late, clock
+        self._listeners: list[tuple[Listener, OnGap]] = []
+        self._stopping = threading.Event()
+        self._hearing = threading.Event()
+        self._heard_at = clock()
+        self._thread: threading.Thread | None = None
+        for engine in db.engines:
+            _boards.setdefault(engine, WeakSet()).add(self)
+
+    def subscribe(self, listener: Listener, *, on_gap: OnGap = lambda: None) -> None:
+        """`on_gap` is called when notices may have been missed. Subscribe before `start`."""
+        self._listeners.append((listener, on_gap))
+
+    def start(self) -> None:
+        """Listen to the database; nothing to do for SQLite, which has one process."""
+        if not self._db.is_sqlite and self._thread is None:
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._listen, name="notices", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(CONNECT_ARGS["connect_timeout"] + WAKE_S)
+            self._thread = None
+
+    def wait_until_hearing(self, timeout_s: float) -> bool:
+        """Whether notices of other processes arrive."""
+        return self._db.is_sqlite or self._hearing.wait(timeout_s)
+
+    def tell(self, notice: Notice) -> None:
+        """Tell the listeners of this process alone."""
+        for listener, _on_gap in self._listeners:
+            try:
+                listener(notice)
+            except Exception:  # the change is made, and whoever made it must not be told otherwise
+                log.exception("a notice was not heeded")
+
+    def _listen(self) -> None:
+        engine = create_engine(
+            self._db.url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=dict(CONNECT_ARGS)
+        )
+        while not self._stopping.is_set():
+            try:
+                with engine.connect() as connection:
+                    connection.execute(text(f"LISTEN {CHANNEL}"))
+                    driver: Any = connection.connection.driver_connection
+                    self._catch_up()
+                    self._hearing.set()
+                    self._hear(driver)
+            except (SQLAlchemyError, psycopg.Error) as error:
+                if self._hearing.is_set():
+                    log.warning("notices are not heard: %s", type(error).__name__)
+                self._hearing.clear()
+                self._stopping.wait(RETRY_S)
+        self._hearing.clear()
+
+    def _hear(self, driver: psycopg.Connection[Any]) -> None:
+        while not self._stopping.is_set():
+            self._heard_at = self._clock()
+            for heard in driver.notifies(timeout=WAKE_S, stop_after=1):
+                self._take(heard.payload)
+
+    def _take(self, payload: str) -> None:
+        try:
+            notice = Notice(**json.loads(payload))
+        except (ValueError, TypeError):  # not of ours, or of another version of ours
+            log.warning("a notice cannot be read")
+            self._tell_gap()
+            return
+        if notice.reason != "changed":
+            self._on_late(max(0, self._clock() - notice.at) / SECOND)
+        self.tell(notice)
+
+    def _tell_gap(self) -> None:
+        for _listener, on_gap in self._listeners:
+            on_gap()
+
+    def _catch_up(self) -> None:
+        """What was announced while nobody listened."""
+        since = self._heard_at - CLOCKS_DIFFER_US
+        keys = select(ApiKey.tenant_id, ApiKey.id, ApiKey.revoked_at).where(ApiKey.revoked_at >= since)
+        tenants = select(Tenant.id, Tenant.suspended_at).where(Tenant.suspended_at >= since)
+        self._tell_gap()
+        with self._db.platform.read() as work:
+            missed = [Notice(row.tenant_id, row.id, "key_revoked", row.revoked_at) for row in work.execute(keys)]
+            missed += [Notice(row.id, None, "tenant_suspended", row.suspended_at) for row in work.execute(tenants)]
+        for notice in missed:
+            self.tell(notice)
+
+
+def announce(work: Session, notice: Notice) -> None:
+    """Tell every process of `notice` once `work` is committed."""
+    engine = work.connection().engine
+
+    def tell(_session: Session) -> None:
+        for board in list(_boards.get(engine, ())):
+            board.tell(notice)
+
+    event.listen(work, "after_commit", tell, once=True)
+    if work.connection().dialect.name == "postgresql":
+        work.execute(_NOTIFY, {"channel": CHANNEL, "payload": json.dumps(asdict(notice))})
