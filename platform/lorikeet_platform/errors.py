@@ -22,6 +22,7 @@ ErrorType = Literal[
 ]
 
 MAX_QUOTED = 120  # characters of a caller's input that a sentence may repeat
+MAX_RETRY_AFTER_MS = 120_000  # clients that are told to wait longer do not come back at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,10 @@ class PlatformError(Exception):
 
     Args:
         retry_after_s: when to come back, where that was computed; the table's word otherwise.
+        is_final: asking again brings the same answer, whatever the table says of the code; no time to come back then.
+
+    Attributes:
+        retry_after_ms: None = nothing is said of when.
     """
 
     def __init__(
@@ -121,13 +126,18 @@ class PlatformError(Exception):
         *,
         headers: Mapping[str, str] | None = None,
         retry_after_s: float | None = None,
+        is_final: bool = False,
     ) -> None:
         self.kind = ERRORS[code]
         self.code = code
         self.message = message or self.kind.sentence
         self.param = param
         self.headers = dict(headers or {})
-        self.retry_after_s = self.kind.retry_after_s if retry_after_s is None else max(1, ceil(retry_after_s))
+        self.is_retryable = self.kind.retryable and not is_final
+        wait_s = self.kind.retry_after_s if retry_after_s is None else retry_after_s
+        self.retry_after_ms = None
+        if wait_s is not None and not is_final:
+            self.retry_after_ms = min(max(1, ceil(wait_s * 1000)), MAX_RETRY_AFTER_MS)
         super().__init__(f"{code}: {self.message}")
 
 

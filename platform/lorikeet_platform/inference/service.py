@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -30,20 +30,22 @@ from lorikeet_engine.errors import (
     Overloaded,
     RequestRefused,
 )
+from lorikeet_platform.auth.api_keys import invalid_api_key
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.inference.answering import Answering, EndCode
+from lorikeet_platform.inference.bounds import answer_tokens, caps_of, check_answers, check_prompt
 from lorikeet_platform.inference.running import RunningAnswer, Steps
 from lorikeet_platform.inference.schemas import ChatRequest, CompletionRequest, SamplingFields
+from lorikeet_platform.limits.gate import LimitGate, Passage
 from lorikeet_platform.registry.resolve import ResolvedModel, resolve_model
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.usage.ledger import Outcome
 from lorikeet_platform.usage.service import Ticket, UsageService
 from lorikeet_platform.usage.settling import Settler
 
-# Longest answer of a request that names no limit.
-DEFAULT_MAX_TOKENS: Final = 1024
 SETTLE_S: Final = 10.0  # after the last answer; what is not on record then is the engine's to tell
 WARM_TIMEOUT_S: Final = 10.0  # the caller waits meanwhile
 
@@ -53,13 +55,23 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request that has come, of a known caller. `mark` tells whose right to be answered has ended since."""
+
+    principal: Principal
+    request_id: str
+    mark: int
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A request that may run: caller known, version pinned, prompt in tokens. Nothing is recorded yet.
 
     `user` is what sticky aliases go by, as far as the request says who is asking.
     """
 
-    principal: Principal
+    arrival: Arrival
+    passage: Passage
     resolved: ResolvedModel
     user: str | None
     generation: GenerationRequest
@@ -68,6 +80,15 @@ class Call:
     route: str
     stream: bool
     include_usage: bool
+
+    @property
+    def principal(self) -> Principal:
+        return self.arrival.principal
+
+    @property
+    def most_tokens(self) -> int:
+        """The most that it can use."""
+        return len(self.generation.prompt) + self.generation.n * self.generation.max_tokens
 
 
 class InferenceService:
@@ -84,6 +105,7 @@ class InferenceService:
         usage: UsageService,
         client: EngineClient,
         base_model: str,
+        gate: LimitGate,
         metrics: GatewayMetrics,
         on_damaged: Callable[[str, str], None],
         clock: Clock = now_us,
@@ -93,27 +115,40 @@ class InferenceService:
         self._usage = usage
         self._client = client
         self._base_model = base_model
-        self._metrics = metrics
+        self._gate, self._metrics = gate, metrics
         self._settler = Settler(usage, client)
-        self._running: set[asyncio.Task[None]] = set()
+        self._answering = Answering()
         self._draining = False
 
-    async def prepare_chat(self, principal: Principal, request_id: str, body: ChatRequest) -> Call:
-        resolved = await self._resolve(principal, body)
-        messages = [message.for_template() for message in body.messages]
-        prompt = await _engine_answer(self._client.encode_chat(messages))
-        return self._prepare(principal, request_id, body, resolved, prompt)
+    def arrive(self, principal: Principal, request_id: str) -> Arrival:
+        return Arrival(principal, request_id, self._answering.mark())
 
-    async def prepare_completion(self, principal: Principal, request_id: str, body: CompletionRequest) -> Call:
-        resolved = await self._resolve(principal, body)
-        prompt = body.prompt
-        if isinstance(prompt, str):
-            prompt = await _engine_answer(self._client.encode_text(prompt))
-        return self._prepare(principal, request_id, body, resolved, prompt)
+    async def refuse(self, arrival: Arrival, error: PlatformError) -> NoReturn:
+        """What cannot even be read counts for its caller's rate, too (R-20). Raises `error`, or that refusal."""
+        passage = await asyncio.to_thread(self._gate.enter, arrival.principal)
+        error.headers |= passage.headers
+        raise error
+
+    async def prepare_chat(self, arrival: Arrival, body: ChatRequest) -> Call:
+        passage, resolved = await self._enter(arrival, body)
+        with passage.named_in_refusals():
+            messages = [message.for_template() for message in body.messages]
+            prompt = await _engine_answer(self._client.encode_chat(messages))
+            return self._prepare(arrival, passage, body, resolved, prompt)
+
+    async def prepare_completion(self, arrival: Arrival, body: CompletionRequest) -> Call:
+        passage, resolved = await self._enter(arrival, body)
+        with passage.named_in_refusals():
+            prompt = body.prompt
+            if isinstance(prompt, str):
+                prompt = await _engine_answer(self._client.encode_text(prompt))
+            return self._prepare(arrival, passage, body, resolved, prompt)
 
     @asynccontextmanager
     async def run(self, call: Call) -> AsyncIterator[RunningAnswer]:
         """Generate, inside an open usage record. Raises PlatformError for what the engine refuses or fails."""
+        if (code := self._answering.ended_since(call.arrival.mark, call.principal)) is not None:
+            raise refusal_of(code)
         outcome: Outcome = "server_error"
         answer = RunningAnswer(call.resolved, self._steps(call), self._clock)
         with self._metrics.in_flight.track_inprogress():
@@ -129,19 +164,31 @@ class InferenceService:
                     await to_its_end(self._take_out(call.principal.tenant_id, answer.resolved))
                 raise platform_error(error) from error
             except asyncio.CancelledError:
-                outcome = "shed" if self._draining else "client_cancelled"
+                if self.ended_by(asyncio.current_task()) is not None:
+                    outcome = "revoked"
+                else:
+                    outcome = "shed" if self._draining else "client_cancelled"
                 raise
             except Exception as error:
                 is_gone = isinstance(error, PlatformError) and error.code == "model_not_found"
                 outcome = "shed" if is_gone else "server_error"
                 raise
             finally:
-                await to_its_end(self._settle(opening, answer, outcome))
+                await to_its_end(self._settle(call, opening, answer, outcome))
 
-    def track(self, task: asyncio.Task[None]) -> None:
-        """`drain` shall wait for this task, and cancel it in the end."""
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+    def track(self, task: asyncio.Task[None], principal: Principal) -> None:
+        """`drain` shall wait for this task, and cancel it in the end; `end_running` shall find it."""
+        self._answering.add(task, principal)
+
+    def end_running(self, tenant_id: str, key_id: str | None, code: EndCode) -> None:
+        """End what is being answered for a key, or for all keys of a tenant, and start nothing more for them.
+
+        Any thread may call; it does not wait.
+        """
+        self._answering.end(tenant_id, key_id, code)
+
+    def ended_by(self, task: asyncio.Task[None] | None) -> EndCode | None:
+        return self._answering.code_of(task)
 
     @property
     def is_draining(self) -> bool:
@@ -150,14 +197,15 @@ class InferenceService:
     async def drain(self, timeout_s: float) -> None:
         """Refuse new requests, give the running ones `timeout_s`, then end them with an error to the caller."""
         self._draining = True
-        if self._running:
-            await asyncio.wait(self._running, timeout=timeout_s)
-        late = list(self._running)
+        if running := self._answering.tasks:
+            await asyncio.wait(running, timeout=timeout_s)
+        late = self._answering.tasks
         for task in late:
             task.cancel()
         if late:
             await asyncio.wait(late)
         await self._settler.drain(SETTLE_S)
+        await asyncio.to_thread(self._gate.close)
 
     def _steps(self, call: Call) -> Steps:
         tenant_id = call.principal.tenant_id
@@ -182,10 +230,15 @@ class InferenceService:
             except SQLAlchemyError as error:
                 log.error("a damaged adapter is still in service", version=resolved.version_id, exc_info=error)
 
-    async def _resolve(self, principal: Principal, body: SamplingFields) -> ResolvedModel:
+    async def _enter(self, arrival: Arrival, body: SamplingFields) -> tuple[Passage, ResolvedModel]:
         if self._draining:
             raise PlatformError("draining", "this server is shutting down")
-        return await asyncio.to_thread(self._resolve_in_thread, principal.tenant_id, body.model, body.who)
+        return await asyncio.to_thread(self._enter_in_thread, arrival.principal, body.model, body.who)
+
+    def _enter_in_thread(self, principal: Principal, model: str, user: str | None) -> tuple[Passage, ResolvedModel]:
+        passage = self._gate.enter(principal)
+        with passage.named_in_refusals():
+            return passage, self._resolve_in_thread(principal.tenant_id, model, user)
 
     def _resolve_in_thread(self, tenant_id: str, model: str, user: str | None) -> ResolvedModel:
         with self._db.tenant(tenant_id).read() as session:
@@ -193,28 +246,31 @@ class InferenceService:
 
     def _prepare(
         self,
-        principal: Principal,
-        request_id: str,
+        arrival: Arrival,
+        passage: Passage,
         body: SamplingFields,
         resolved: ResolvedModel,
         prompt: tuple[int, ...],
     ) -> Call:
-        info = self._engine_info()
-        _check_prompt(prompt, body.PROMPT, info)
+        info, principal = self._engine_info(), arrival.principal
+        check_answers(body, principal.limits)
+        check_prompt(prompt, body.PROMPT, info)
         generation = GenerationRequest(
-            request_id=request_id,
+            request_id=arrival.request_id,
             tenant=principal.tenant_id,
             weight=principal.weight,
             cache_salt=principal.cache_salt,
             n=body.n,
             prompt=prompt,
-            max_tokens=_token_limit(body, len(prompt), info.max_model_len),
+            max_tokens=answer_tokens(body, len(prompt), info.max_model_len, principal.limits),
             sampling=body.sampling(),
             stop=body.stop,
             adapter_digest=resolved.digest,
+            caps=caps_of(principal),
         )
         return Call(
-            principal=principal,
+            arrival=arrival,
+            passage=passage,
             resolved=resolved,
             user=body.who,
             generation=generation,
@@ -232,23 +288,31 @@ class InferenceService:
             raise platform_error(error) from error
 
     def _open_ticket(self, call: Call) -> Ticket:
-        return self._usage.open(
-            request_id=call.generation.request_id,
-            principal=call.principal,
-            resolved=call.resolved,
-            route=call.route,
-            stream=call.stream,
-            n=call.generation.n,
-            est_tokens=len(call.generation.prompt) + call.generation.n * call.generation.max_tokens,
-        )
+        self._gate.admit(call.passage, call.most_tokens)
+        try:
+            return self._usage.open(
+                request_id=call.generation.request_id,
+                principal=call.principal,
+                resolved=call.resolved,
+                route=call.route,
+                stream=call.stream,
+                n=call.generation.n,
+                est_tokens=call.most_tokens,
+            )
+        except BaseException:
+            self._gate.leave(call.passage, 0)
+            raise
 
-    async def _settle(self, opening: asyncio.Future[Ticket], answer: RunningAnswer, outcome: Outcome) -> None:
+    async def _settle(
+        self, call: Call, opening: asyncio.Future[Ticket], answer: RunningAnswer, outcome: Outcome
+    ) -> None:
         with contextlib.suppress(EngineError):  # an engine that is gone has nothing left to stop
             await answer.close()
         usage = answer.usage
         await asyncio.wait([opening])
         if opening.exception() is not None:
             return  # no record was opened, so nothing ran
+        self._gate.leave(call.passage, usage.prompt_tokens + usage.completion_tokens)
         self._metrics.count_tokens(
             prompt=usage.prompt_tokens, completion=usage.completion_tokens, cached=usage.cached_tokens
         )
@@ -266,6 +330,11 @@ def platform_error(error: EngineError) -> PlatformError:
     if isinstance(error, AdapterDamaged):
         return PlatformError("integrity_error")
     return PlatformError(error.code, error.message, param=error.param, retry_after_s=error.retry_after_s)
+
+
+def refusal_of(code: EndCode) -> PlatformError:
+    """What is told of an ended right to be answered while nothing was sent yet."""
+    return invalid_api_key() if code == "key_revoked" else PlatformError(code)
 
 
 def _outcome_of(error: EngineError) -> Outcome:
@@ -296,23 +365,3 @@ async def _engine_answer(work: Awaitable[T]) -> T:
         return await work
     except EngineError as error:
         raise platform_error(error) from error
-
-
-def _check_prompt(prompt: tuple[int, ...], field: str, info: EngineInfo) -> None:
-    if not prompt:
-        raise PlatformError("invalid_value", f"{field}: must hold at least one token", param=field)
-    if max(prompt) >= info.vocab:
-        raise PlatformError("invalid_value", f"{field}: token ids lie below {info.vocab}", param=field)
-
-
-def _token_limit(body: SamplingFields, n_prompt: int, n_context: int) -> int:
-    """How many tokens may be generated; raises PlatformError when prompt and limit do not fit the context."""
-    wanted = 1 if body.limit is None else body.limit
-    if n_prompt + wanted > n_context:
-        raise PlatformError(
-            "context_length_exceeded",
-            f"the prompt has {n_prompt} tokens and max_tokens is {wanted}; "
-            f"together they exceed the model's context of {n_context} tokens",
-            param=body.PROMPT if n_prompt >= n_context else "max_tokens",
-        )
-    return min(n_context - n_prompt, DEFAULT_MAX_TOKENS) if body.limit is None else body.limit

@@ -19,7 +19,7 @@ from lorikeet_engine.client import Delta
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.inference.answers import AnswerWriter, WholeText, error_frame
 from lorikeet_platform.inference.running import RunningAnswer
-from lorikeet_platform.inference.service import Call, InferenceService, to_its_end
+from lorikeet_platform.inference.service import Call, InferenceService, refusal_of, to_its_end
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.web.errors import error_body
 
@@ -43,7 +43,7 @@ class GenerationResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         work = asyncio.ensure_future(self._answer(send))
-        self._service.track(work)
+        self._service.track(work, self._call.principal)
         gone = asyncio.ensure_future(_closed(receive))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -62,9 +62,13 @@ class GenerationResponse(Response):
             else:
                 await self._whole(send)
         except asyncio.CancelledError:
-            if not self._service.is_draining:
+            code = self._service.ended_by(asyncio.current_task())
+            if code is not None:
+                await self._fail(PlatformError(code) if self._is_started else refusal_of(code), send)
+            elif self._service.is_draining:
+                await self._fail(PlatformError("draining", "this server is shutting down"), send)
+            else:
                 raise
-            await self._fail(PlatformError("draining", "this server is shutting down"), send)
         except PlatformError as error:
             await self._fail(error, send)
         except Exception as error:
@@ -112,11 +116,13 @@ class GenerationResponse(Response):
     async def _start(self, answer: RunningAnswer, send: Send) -> None:
         """Only now it is certain which version answers."""
         self._is_started = True
+        self.headers.update(self._call.passage.headers)
         self.headers["x-lorikeet-model-version"] = answer.resolved.version_id or answer.resolved.model
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
 
     async def _fail(self, error: PlatformError, send: Send) -> None:
         if not self._is_started:
+            error.headers |= self._call.passage.headers
             raise error
         frame = error_frame(error_body(error, self._call.generation.request_id))
         await send({"type": "http.response.body", "body": frame})

@@ -8,6 +8,7 @@ statement or a value reaches the caller.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, cast
 
 import structlog
@@ -53,10 +54,10 @@ def error_body(error: PlatformError, request_id: str) -> dict[str, Any]:
 def error_headers(error: PlatformError) -> dict[str, str]:
     kind, headers = error.kind, dict(error.headers)
     if kind.status in RETRIED_BY_CLIENTS or kind.status >= 500:
-        headers["x-should-retry"] = "true" if kind.retryable else "false"
-    if error.retry_after_s is not None:
-        headers["retry-after"] = str(error.retry_after_s)
-        headers["retry-after-ms"] = str(error.retry_after_s * 1000)
+        headers["x-should-retry"] = "true" if error.is_retryable else "false"
+    if error.retry_after_ms is not None:
+        headers["retry-after"] = str(ceil(error.retry_after_ms / 1000))
+        headers["retry-after-ms"] = str(error.retry_after_ms)
     return headers
 
 

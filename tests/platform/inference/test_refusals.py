@@ -32,15 +32,21 @@ LATE = DeadlineExceeded("no first token within 10 s", retry_after_s=7.0)
 @pytest.mark.parametrize(
     ("error", "status", "kind", "retry_after", "outcome"),
     [
-        (OWN, 429, "rate_limit_error", "4", "shed"),
-        (FULL, 503, "server_error", "1", "shed"),
-        (LOADING, 503, "server_error", "60", "shed"),
-        (LATE, 504, "server_error", "7", "deadline"),
-        (Overloaded("no room now"), 503, "server_error", "1", "shed"),
+        (OWN, 429, "rate_limit_error", (4, 3200), "shed"),
+        (FULL, 503, "server_error", (1, 200), "shed"),
+        (LOADING, 503, "server_error", (60, 60_000), "shed"),
+        (LATE, 504, "server_error", (7, 7000), "deadline"),
+        (Overloaded("no room now"), 503, "server_error", (1, 1000), "shed"),
     ],
 )
 def test_a_refusal_names_the_limit_says_when_to_come_back_and_bills_nothing(
-    gateway: Gateway, error: EngineError, status: int, kind: str, retry_after: str, outcome: str, stream: bool
+    gateway: Gateway,
+    error: EngineError,
+    status: int,
+    kind: str,
+    retry_after: tuple[int, int],
+    outcome: str,
+    stream: bool,
 ) -> None:
     gateway.engine.scripts.append([error])
     response = gateway.post({**CHAT, "stream": stream, "n": 2})
@@ -51,8 +57,9 @@ def test_a_refusal_names_the_limit_says_when_to_come_back_and_bills_nothing(
         error.code,
         error.message,
     )
-    assert response.headers["retry-after"] == retry_after
-    assert response.headers["retry-after-ms"] == f"{retry_after}000"
+    seconds, exactly_ms = retry_after
+    assert response.headers["retry-after"] == str(seconds)
+    assert response.headers["retry-after-ms"] == str(exactly_ms)
     assert response.headers["x-should-retry"] == "true"
     [record] = gateway.usage()
     assert (record.state, record.outcome, record.prompt_tokens, record.completion_tokens) == ("settled", outcome, 0, 0)

@@ -69,6 +69,9 @@ class LocalBuckets:
                     left = gcra.refund(rate, due, each.cost, now, charged_until=until)
                     self._states[receipt.name] = gcra.pack(rate, left)
 
+    def close(self) -> None:
+        """Nothing is held open."""
+
     def note(self, debts: Sequence[tuple[str, int]]) -> None:
         """Bring buckets to what was read elsewhere: names, and in how many microseconds they are full."""
         with self._lock:
