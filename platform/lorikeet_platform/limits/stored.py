@@ -14,8 +14,9 @@ from lorikeet_platform.limits.effective import Dimension, EffectiveLimits, Figur
 
 def limits_of_key(work: Session, tenant: Tenant, subject_id: str) -> EffectiveLimits:
     """What is in force for the keys of one lineage."""
-    key = select(KeyLimit).where(KeyLimit.tenant_id == tenant.id, KeyLimit.subject_id == subject_id)
-    return effective_limits(plan_figures(work, tenant.plan_id), tenant_figures(work, tenant.id), _figures(work, key))
+    return effective_limits(
+        plan_figures(work, tenant.plan_id), tenant_figures(work, tenant.id), key_figures(work, tenant.id, subject_id)
+    )
 
 
 def limits_of_tenant(work: Session, tenant: Tenant) -> EffectiveLimits:
@@ -29,6 +30,10 @@ def plan_figures(work: Session, plan_id: str) -> Figures:
 
 def tenant_figures(work: Session, tenant_id: str) -> Figures:
     return _figures(work, select(TenantLimit).where(TenantLimit.tenant_id == tenant_id))
+
+
+def key_figures(work: Session, tenant_id: str, subject_id: str) -> Figures:
+    return _figures(work, select(KeyLimit).where(KeyLimit.tenant_id == tenant_id, KeyLimit.subject_id == subject_id))
 
 
 def _figures(work: Session, statement: Select[Any]) -> Figures:
