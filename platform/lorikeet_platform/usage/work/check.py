@@ -1,0 +1,121 @@
+"""The ledger's books against each other: records, budgets and roll-ups must say the same. Reads one moment of them.
+
+    Σ settled records = Σ budgets' settled      for every tenant and lineage of keys, month by month
+    Σ open estimates  = Σ budgets' reserved
+    Σ settled records = Σ roll-ups              for every bucket that is not marked to be computed again
+
+Each sum counts one side up and the other down: what is not zero in the end is a mismatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    Subquery,
+    and_,
+    case,
+    cast,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    union_all,
+)
+from sqlalchemy.orm import Session
+
+from lorikeet_platform.clock import Clock, now_us
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.db.tables import BudgetCounter, DirtyBucket, UsageRecord, UsageRollup
+from lorikeet_platform.usage.periods import LENGTHS, Granularity, month_start
+
+log = structlog.get_logger(__name__)
+
+NAME: Final = "usage.check"
+SHOWN: Final = 20  # mismatches that reach the log
+
+
+class LedgerCheck:
+    """Compares this month's and last month's books; what they disagree on is for people to look at."""
+
+    def __init__(self, db: Database, clock: Clock = now_us) -> None:
+        self._db, self._clock = db, clock
+
+    def run(self) -> Mapping[str, Any]:
+        since = month_start(month_start(self._clock()) - 1)
+        with self._db.platform.read() as work:
+            if not self._db.is_sqlite:  # where each statement would see another moment
+                work.connection(execution_options={"isolation_level": "REPEATABLE READ"})
+            budgets = _found(work, _budgets(since), "budget")
+            rollups = sum(_found(work, _rollups(since, granularity), granularity) for granularity in LENGTHS)
+        return {"mismatches": budgets + rollups, "budgets": budgets, "rollups": rollups}
+
+
+def _found(work: Session, statement: Select[*tuple[Any, ...]], book: str) -> int:
+    rows = work.execute(statement).all()
+    for row in rows[:SHOWN]:
+        log.error("the ledger's books disagree", book=book, difference=dict(row._mapping))
+    return len(rows)
+
+
+def _budgets(since: int) -> Select[*tuple[Any, ...]]:
+    record, counter = UsageRecord, BudgetCounter
+    billed = case((record.state == "settled", record.prompt_tokens + record.completion_tokens), else_=0)
+    held = case((record.state == "open", record.est_tokens), else_=0)
+    sides = [
+        select(
+            record.tenant_id.label("tenant_id"),
+            subject.label("subject_id"),
+            record.period_start.label("period_start"),
+            billed.label("settled"),
+            held.label("reserved"),
+        ).where(record.period_start >= since)
+        for subject in (record.tenant_id, record.subject_id)
+    ]
+    other = select(counter.tenant_id, counter.subject_id, counter.period_start, -counter.settled, -counter.reserved)
+    both = union_all(*sides, other.where(counter.period_start >= since)).subquery()
+    settled, reserved = (cast(func.sum(both.c[name]), BigInteger) for name in ("settled", "reserved"))
+    group = (both.c.tenant_id, both.c.subject_id, both.c.period_start)
+    return (
+        select(*group, settled.label("settled"), reserved.label("reserved"))
+        .group_by(*group)
+        .having(or_(settled != 0, reserved != 0))
+    )
+
+
+def _rollups(since: int, granularity: Granularity) -> Select[*tuple[Any, ...]]:
+    record, rollup = UsageRecord, UsageRollup
+    start = record.admitted_at - record.admitted_at % literal(LENGTHS[granularity], BigInteger())
+    of_records = select(
+        record.tenant_id.label("tenant_id"),
+        start.label("bucket_start"),
+        literal(1).label("requests"),
+        record.prompt_tokens.label("prompt_tokens"),
+        record.cached_tokens.label("cached_tokens"),
+        record.completion_tokens.label("completion_tokens"),
+    ).where(record.state == "settled", record.admitted_at >= since)
+    figures = (rollup.requests, rollup.prompt_tokens, rollup.cached_tokens, rollup.completion_tokens)
+    of_rollups = select(rollup.tenant_id, rollup.bucket_start, *(-figure for figure in figures)).where(
+        rollup.granularity == granularity, rollup.bucket_start >= since
+    )
+    both = union_all(of_records, of_rollups).subquery()
+    sums = [
+        cast(func.sum(both.c[name]), BigInteger).label(name)
+        for name in ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+    ]
+    group = (both.c.tenant_id, both.c.bucket_start)
+    differing = select(*group, *sums).group_by(*group).having(or_(*(each.element != 0 for each in sums))).subquery()
+    return select(differing).where(~_is_marked(differing, granularity))
+
+
+def _is_marked(bucket: Subquery, granularity: Granularity) -> ColumnElement[bool]:
+    """A day, also when one of its hours is."""
+    start = bucket.c.bucket_start
+    within = and_(DirtyBucket.bucket_start >= start, DirtyBucket.bucket_start < start + LENGTHS[granularity])
+    return exists().where(DirtyBucket.tenant_id == bucket.c.tenant_id, within)
