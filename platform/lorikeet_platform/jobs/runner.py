@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
@@ -20,6 +21,8 @@ from lorikeet_platform.jobs import queue
 from lorikeet_platform.jobs.queue import LeasedJob, LeaseLost
 
 log = logging.getLogger(__name__)
+
+LONGEST_ATTEMPT_S = 3_600.0  # what jobs do in child processes and with the engine has limits of its own, below this
 
 Write = Callable[[Session], None]
 
@@ -124,11 +127,12 @@ class JobRunner:
 
     @contextmanager
     def _heartbeat(self, job: LeasedJob) -> Iterator[None]:
-        """Extends the lease while the block works."""
+        """Extends the lease while the block works, but not for ever: an attempt that hangs is followed by another's."""
         is_over = threading.Event()
 
         def beat() -> None:
-            while not is_over.wait(queue.HEARTBEAT_S):
+            until = time.monotonic() + LONGEST_ATTEMPT_S
+            while not is_over.wait(queue.HEARTBEAT_S) and time.monotonic() < until:
                 try:
                     with self._db.tenant(job.tenant_id).unit_of_work() as work:
                         queue.extend(work, job, self._clock())
