@@ -66,7 +66,7 @@ class EngineSettings(BaseModel):
 
 
 class LimitSettings(BaseModel):
-    """Bounds on what a caller may send (bytes, counts, seconds)."""
+    """Bounds on what any caller may send (bytes, counts, seconds); what one tenant may do is its plan's."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -77,11 +77,7 @@ class LimitSettings(BaseModel):
     body_stall_s: float = Field(default=15.0, gt=0)
     upload_file_bytes: int = Field(default=2 * GIB, ge=1)
     upload_slices: int = Field(default=1024, ge=1)
-    open_uploads: int = Field(default=16, ge=1)
     upload_lifetime_s: int = Field(default=24 * 3600, ge=1)
-    upload_inflight_bytes: int = Field(default=8 * GIB, ge=1)
-    adapters: int = Field(default=100, ge=1)
-    adapter_bytes: int = Field(default=50 * GIB, ge=1)
 
 
 class ValidationSettings(BaseModel):

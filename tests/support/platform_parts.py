@@ -25,7 +25,7 @@ from lorikeet_platform.auth.pepper import load_pepper
 from lorikeet_platform.clock import now_us
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import Adapter, AdapterVersion
+from lorikeet_platform.db.tables import Adapter, AdapterVersion, TenantLimit
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.registry.aliasing.aliases import Change, point_wholly_at
@@ -109,6 +109,16 @@ def a_tenant(context: PlatformContext, slug: str) -> Tenant:
         tenant = create_tenant(work, slug=slug, display_name=None, now=context.clock())
         key, secret = create_key(work, context.pepper, tenant_id=tenant.id, name="first", now=context.clock())
         return Tenant(tenant.id, slug, key.id, secret)
+
+
+def limit_tenant(db: Database, tenant_id: str, **values: int) -> None:
+    """Limits of the tenant's own, by dimension."""
+    with db.platform.unit_of_work() as work:
+        for dimension, value in values.items():
+            limit = TenantLimit(
+                tenant_id=tenant_id, dimension=dimension, value=value, updated_by=SYSTEM, updated_at=now_us()
+            )
+            work.merge(limit)
 
 
 def a_version(

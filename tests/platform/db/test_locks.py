@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from lorikeet_platform.auth.actor import Actor
 from lorikeet_platform.clock import now_us
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import Adapter, AdapterVersion, Table, Upload
+from lorikeet_platform.db.tables import Adapter, AdapterVersion, Upload
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.jobs.queue import enqueue
 from lorikeet_platform.registry.aliasing.aliases import lock_adapter
@@ -24,21 +24,11 @@ from lorikeet_platform.registry.versions import lifecycle
 from lorikeet_platform.registry.versions.lifecycle import Step
 from lorikeet_platform.registry.versions.sealing import SealRequest, seal
 from lorikeet_platform.registry.work.references import lock_tenant
-from lorikeet_platform.settings import LimitSettings
 from lorikeet_platform.tenants.service import create_tenant
 
 pytestmark = pytest.mark.slow
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 BASE, KEEP_US, TRY_S = "base-m", 10**9, 3.0
-
-
-@pytest.fixture
-def postgres(migrated_postgres: str) -> Iterator[Database]:
-    database = Database(migrated_postgres)
-    yield database
-    with database.engine.begin() as connection:
-        connection.execute(text(f"TRUNCATE {', '.join(Table.metadata.tables)}"))
-    database.close()
 
 
 @pytest.fixture
@@ -110,9 +100,8 @@ def test_seals_and_retirements_of_one_adapter_never_wait_for_each_other_in_a_rin
                 uploads[name] = upload.id
                 work.add(upload)
         request = SealRequest(adapter="support", files=uploads, alias=None, description=None)
-        limits = LimitSettings()
         with postgres.platform.unit_of_work() as work:
-            seal(work, Actor(version.tenant_id, "key_1"), request, base_model=BASE, limits=limits, now=now_us())
+            seal(work, Actor(version.tenant_id, "key_1"), request, base_model=BASE, now=now_us())
 
     def move(_number: int) -> None:
         step = Step(tenant_id=version.tenant_id, adapter="support", number=1, actor="key_1", now=now_us())

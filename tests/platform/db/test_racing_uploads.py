@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from lorikeet_platform.registry.uploads.protocol import UploadMetadata
 from lorikeet_platform.registry.uploads.service import create_upload
 from lorikeet_platform.settings import LimitSettings
 from lorikeet_platform.tenants.service import create_tenant
+from tests.support.platform_parts import limit_tenant
 
 N_RACERS = 6
 
@@ -37,15 +37,15 @@ def tenant_id(database: Database) -> str:
     ],
 )
 def test_n_43_exactly_one_of_many_gets_the_last_place(
-    database: Database, tenant_id: str, limits: dict[str, Any], code: str
+    database: Database, tenant_id: str, limits: dict[str, int], code: str
 ) -> None:
+    limit_tenant(database, tenant_id, **limits)
+
     def create(number: int) -> str:
         metadata = UploadMetadata(f"adapter-{number}", "adapter_config.json", "0" * 64)
         try:
             with database.platform.unit_of_work() as work:
-                create_upload(
-                    work, Actor(tenant_id, "key_1"), metadata, 100, limits=LimitSettings(**limits), now=now_us()
-                )
+                create_upload(work, Actor(tenant_id, "key_1"), metadata, 100, limits=LimitSettings(), now=now_us())
         except PlatformError as refusal:
             return refusal.code
         return "created"

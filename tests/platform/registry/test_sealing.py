@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import func, select, update
 
-from lorikeet_platform.app import create_tenant_app
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Job
@@ -24,7 +23,7 @@ from tests.support.platform_parts import (
     Tenant,
     Uploader,
     a_version,
-    make_context,
+    limit_tenant,
 )
 
 INDEX, SHARD = "adapter_model.safetensors.index.json", "adapter_model-00001-of-00002.safetensors"
@@ -257,22 +256,28 @@ def test_an_alias_asked_for_by_a_push_is_kept_until_the_verdict(context: Platfor
 
 
 @pytest.fixture
-def narrow(tmp_path: Path, db: Database, clock: FakeClock, uploader: Uploader) -> Iterator[Uploader]:
-    """`uploader`'s tenant, sealing where two adapters and 30 bytes are the limit; what it sent was let in before."""
-    context = make_context(tmp_path, db, clock, adapters=2, adapter_bytes=30)
-    with TestClient(create_tenant_app(context), raise_server_exceptions=False) as client:
-        yield Uploader(client, uploader.tenant)
+def narrowed(db: Database, uploader: Uploader) -> Callable[[], AbstractContextManager[None]]:
+    """While the tenant seals, two adapters and 30 bytes are its limits; what it sends is let in before."""
+
+    @contextmanager
+    def narrow() -> Iterator[None]:
+        limit_tenant(db, uploader.tenant.id, adapters=2, adapter_bytes=30)
+        yield
+        limit_tenant(db, uploader.tenant.id, adapters=100, adapter_bytes=10_000)
+
+    return narrow
 
 
 def test_n_43_a_tenants_adapters_and_bytes_are_limited_when_they_are_sealed(
-    context: PlatformContext, uploader: Uploader, narrow: Uploader
+    context: PlatformContext, uploader: Uploader, narrowed: Callable[[], AbstractContextManager[None]]
 ) -> None:
     def seal(adapter: str, config: bytes, weights: bytes) -> Any:
         uploads = {
             CONFIG: uploader.whole(config, filename=CONFIG, adapter=adapter),
             WEIGHTS: uploader.whole(weights, adapter=adapter),
         }
-        return narrow.seal_uploads(uploads, adapter=adapter)
+        with narrowed():
+            return uploader.seal_uploads(uploads, adapter=adapter)
 
     assert seal("a", ONE, TWO).status_code == 202
     assert seal("b", ONE, b"w").status_code == 202
@@ -287,14 +292,14 @@ def test_n_43_a_tenants_adapters_and_bytes_are_limited_when_they_are_sealed(
 
 
 def test_n_43_of_two_that_fill_the_quota_at_once_exactly_one_is_made(
-    context: PlatformContext, uploader: Uploader, narrow: Uploader
+    context: PlatformContext, uploader: Uploader, narrowed: Callable[[], AbstractContextManager[None]]
 ) -> None:
     uploader.seal(b"{}", b"w", adapter="a")
     sent = {
         name: {CONFIG: uploader.whole(ONE, filename=CONFIG, adapter=name), WEIGHTS: uploader.whole(b"w", adapter=name)}
         for name in ("b", "c")
     }
-    with ThreadPoolExecutor(2) as both:
-        answers = list(both.map(lambda name: narrow.seal_uploads(sent[name], adapter=name), sent))
+    with narrowed(), ThreadPoolExecutor(2) as both:
+        answers = list(both.map(lambda name: uploader.seal_uploads(sent[name], adapter=name), sent))
     assert sorted(answer.status_code for answer in answers) == [202, 403]
     assert counts(context)[0] == 2

@@ -162,7 +162,7 @@ async def bring_back(context: PlatformContext, step: Step, *, is_release: bool) 
 def _seal(context: PlatformContext, actor: Actor, wanted: SealRequest) -> Sealed:
     settings = context.settings
     with context.db.tenant(actor.tenant_id).unit_of_work() as work:
-        sealed = seal(work, actor, wanted, base_model=settings.model_name, limits=settings.limits, now=context.clock())
+        sealed = seal(work, actor, wanted, base_model=settings.model_name, now=context.clock())
     if sealed.job_id is not None:
         context.wake(sealed.job_id)
     return sealed

@@ -22,9 +22,11 @@ from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import Upload
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.ids import new_id
+from lorikeet_platform.limits.effective import Limit
 from lorikeet_platform.registry.uploads import service
 from lorikeet_platform.registry.uploads.leftovers import SLICE_PREFIX
 from lorikeet_platform.registry.uploads.protocol import SliceChecksum, SliceHasher
+from lorikeet_platform.registry.uploads.quotas import too_many_uploads
 from lorikeet_platform.registry.uploads.service import StoredSlice, slice_key
 
 WRITE_BYTES = 1 << 20
@@ -41,10 +43,10 @@ class ReceivingSlots:
         self._held: Counter[str] = Counter()
 
     @contextmanager
-    def hold(self, tenant_id: str, limit: int) -> Iterator[None]:
+    def hold(self, tenant_id: str, limit: Limit) -> Iterator[None]:
         """Raises PlatformError(too_many_uploads)."""
-        if self._held[tenant_id] >= limit:
-            raise PlatformError("too_many_uploads", f"At most {limit} bodies may be sent at once.")
+        if self._held[tenant_id] >= limit.value:
+            raise too_many_uploads(limit, f"At most {limit.value} bodies may be sent at once")
         self._held[tenant_id] += 1
         try:
             yield

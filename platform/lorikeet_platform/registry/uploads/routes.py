@@ -16,8 +16,11 @@ from starlette.routing import compile_path
 from lorikeet_platform.auth.actor import Actor, FindActor
 from lorikeet_platform.auth.scopes import needs
 from lorikeet_platform.context import PlatformContext, get_context
+from lorikeet_platform.db.tables import Tenant
 from lorikeet_platform.db.tables import Upload as UploadRow
 from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.limits.effective import Limit
+from lorikeet_platform.limits.stored import limits_of_tenant
 from lorikeet_platform.registry.acting import Acting, acting_as
 from lorikeet_platform.registry.names import MAX_NAME, check_new_name
 from lorikeet_platform.registry.uploads import protocol, service
@@ -68,7 +71,7 @@ def upload_routes(prefix: str, find_actor: FindActor) -> APIRouter:
     @needs("adapters:write")
     async def append_to_upload(upload_id: str, actor: Acting, request: Request) -> Response:
         """Append the body at Upload-Offset."""
-        with receiving.hold(actor.tenant_id, get_context(request).settings.limits.open_uploads):
+        with receiving.hold(actor.tenant_id, await _bodies_at_once(get_context(request), actor)):
             return await _append(upload_id, actor, request)
 
     description = APIRouter(prefix=f"{prefix}/uploads", tags=["uploads"], route_class=TusRoute, dependencies=[Public])
@@ -165,6 +168,18 @@ def terminate_upload(upload_id: str, actor: Acting, request: Request) -> Respons
 def _find(context: PlatformContext, tenant_id: str, upload_id: str) -> UploadRow:
     with context.db.tenant(tenant_id).read() as work:
         return service.get_upload(work, tenant_id, upload_id, context.clock())
+
+
+async def _bodies_at_once(context: PlatformContext, actor: Actor) -> Limit:
+    """As many as uploads may be open."""
+    if actor.key is not None:
+        return actor.key.limits.of_tenant["open_uploads"]
+    return await run_in_threadpool(_open_uploads, context, actor.tenant_id)
+
+
+def _open_uploads(context: PlatformContext, tenant_id: str) -> Limit:
+    with context.db.tenant(tenant_id).read() as work:
+        return limits_of_tenant(work, work.get_one(Tenant, tenant_id))["open_uploads"]
 
 
 def _standing(upload: UploadRow) -> dict[str, str]:

@@ -45,7 +45,7 @@ def create_upload(
     work: Session, actor: Actor, metadata: UploadMetadata, length: int, *, limits: LimitSettings, now: int
 ) -> Upload:
     """Raises PlatformError: too_many_uploads, adapter_quota_exceeded."""
-    check_quotas(work, Announced(actor.tenant_id, metadata.adapter, length), limits=limits, now=now)
+    check_quotas(work, Announced(actor.tenant_id, metadata.adapter, length), now=now)
     upload = Upload(
         tenant_id=actor.tenant_id,
         id=new_id("upl"),

@@ -18,13 +18,14 @@ from sqlalchemy.orm import Session
 from lorikeet_adapters.errors import AdapterRejected
 from lorikeet_adapters.files import is_adapter_file, weight_files
 from lorikeet_platform.auth.actor import ADMINISTRATOR, Actor
-from lorikeet_platform.db.tables import Adapter, AdapterVersion, Tenant, Upload, VersionFile
+from lorikeet_platform.db.tables import Adapter, AdapterVersion, Upload, VersionFile
 from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.jobs.queue import enqueue
+from lorikeet_platform.limits.effective import EffectiveLimits
 from lorikeet_platform.registry.aliasing.aliases import Change, point_wholly_at
 from lorikeet_platform.registry.names import check_alias_name, check_new_name
-from lorikeet_platform.settings import LimitSettings
+from lorikeet_platform.registry.uploads.quotas import check_room, lock_and_read_limits, too_many_adapters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +53,7 @@ class Sealed:
     moves_alias: bool = False
 
 
-def seal(
-    work: Session, actor: Actor, request: SealRequest, *, base_model: str, limits: LimitSettings, now: int
-) -> Sealed:
+def seal(work: Session, actor: Actor, request: SealRequest, *, base_model: str, now: int) -> Sealed:
     """The version made of the uploads.
 
     Raises:
@@ -66,9 +65,7 @@ def seal(
         check_alias_name(request.alias)
     _check_file_set(request.files)
     uploads = {name: _upload(work, actor.tenant_id, name, request) for name in sorted(request.files)}
-    work.get_one(
-        Tenant, actor.tenant_id, with_for_update={"key_share": True}
-    )  # of two seals at once, only one may fill the quota
+    limits = lock_and_read_limits(work, actor.tenant_id)
     adapter = _adapter_for_update(work, actor.tenant_id, request.adapter, base_model, limits, now)
     existing = _version_of_uploads(work, adapter, uploads) or _version_with_files(work, adapter, uploads)
     if existing is not None:
@@ -80,7 +77,7 @@ def seal(
     for upload in uploads.values():
         _check_sealable(upload, now)
     _check_not_quarantined(work, actor.tenant_id, uploads)
-    _check_room(work, uploads, limits)
+    check_room(work, actor.tenant_id, limits, n_bytes=sum(upload.length for upload in uploads.values()))
     version = _new_version(work, adapter, uploads, request, actor.name, now)
     job = enqueue(work, tenant_id=actor.tenant_id, kind="validate", version_id=version.id, now=now)
     work.flush()
@@ -123,7 +120,7 @@ def _check_sealable(upload: Upload, now: int) -> None:
 
 
 def _adapter_for_update(
-    work: Session, tenant_id: str, name: str, base_model: str, limits: LimitSettings, now: int
+    work: Session, tenant_id: str, name: str, base_model: str, limits: EffectiveLimits, now: int
 ) -> Adapter:
     """The adapter, created if it is missing, locked so that two seals get two numbers."""
     mine = (
@@ -149,25 +146,10 @@ def _adapter_for_update(
     return adapter
 
 
-def _check_count(work: Session, tenant_id: str, limits: LimitSettings) -> None:
+def _check_count(work: Session, tenant_id: str, limits: EffectiveLimits) -> None:
     mine = select(func.count()).where(Adapter.tenant_id == tenant_id, Adapter.status == "active")
-    if (work.scalar(mine) or 0) >= limits.adapters:
-        raise PlatformError("adapter_quota_exceeded", f"A tenant may have at most {limits.adapters} adapters.")
-
-
-def _check_room(work: Session, uploads: Mapping[str, Upload], limits: LimitSettings) -> None:
-    """Whether the files fit what the tenant may keep; a version counts until it is purged."""
-    tenant_id = next(iter(uploads.values())).tenant_id
-    mine = select(func.coalesce(func.sum(AdapterVersion.bytes), 0)).where(
-        AdapterVersion.tenant_id == tenant_id, AdapterVersion.state != "purged"
-    )
-    kept, added = int(work.scalar(mine) or 0), sum(upload.length for upload in uploads.values())
-    if kept + added > limits.adapter_bytes:
-        raise PlatformError(
-            "adapter_quota_exceeded",
-            f"A tenant may keep at most {limits.adapter_bytes} bytes of adapters; {kept} are kept, {added} more do not "
-            "fit.",
-        )
+    if (work.scalar(mine) or 0) >= limits["adapters"].value:
+        raise too_many_adapters(limits["adapters"])
 
 
 def _version_of_uploads(work: Session, adapter: Adapter, uploads: Mapping[str, Upload]) -> AdapterVersion | None:

@@ -26,6 +26,7 @@ from tests.support.platform_parts import (
     a_tenant,
     checksum,
     encode_metadata,
+    limit_tenant,
     make_context,
 )
 from tests.support.tables import make_tables
@@ -218,9 +219,11 @@ def test_what_is_not_tus_is_refused(uploader: Uploader) -> None:
 
 
 def test_open_uploads_are_bounded(tmp_path: Path, db: Database, clock: FakeClock) -> None:
-    context = make_context(tmp_path, db, clock, open_uploads=2, upload_slices=2)
+    context = make_context(tmp_path, db, clock, upload_slices=2)
+    tenant = a_tenant(context, "harbour")
+    limit_tenant(db, tenant.id, open_uploads=2)
     with TestClient(create_tenant_app(context)) as client:
-        uploader = Uploader(client, a_tenant(context, "harbour"))
+        uploader = Uploader(client, tenant)
         location = uploader.create(CONTENT).headers["location"]
         uploader.create(CONTENT)
         refused = uploader.create(CONTENT)

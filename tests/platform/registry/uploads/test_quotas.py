@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +17,12 @@ from lorikeet_platform.app import create_tenant_app
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.limits.effective import Limit
 from lorikeet_platform.registry.uploads import receiving
 from lorikeet_platform.registry.uploads.receiving import ReceivingSlots
 from lorikeet_platform.registry.uploads.service import get_upload
 from lorikeet_platform.settings import GIB
-from tests.support.platform_parts import TUS, FakeClock, Uploader, a_tenant, a_version, make_context
+from tests.support.platform_parts import TUS, FakeClock, Uploader, a_tenant, a_version, limit_tenant, make_context
 from tests.support.upload_answers import code
 
 CONTENT = bytes(range(256)) * 16
@@ -36,9 +36,11 @@ def limited(tmp_path: Path, db: Database, clock: FakeClock) -> Open:
 
     @contextmanager
     def open_with(**limits: int) -> Iterator[tuple[Uploader, PlatformContext]]:
-        context = make_context(tmp_path, db, clock, **limits)
+        context = make_context(tmp_path, db, clock)
+        tenant = a_tenant(context, "harbour")
+        limit_tenant(db, tenant.id, **limits)
         with TestClient(create_tenant_app(context)) as client:
-            yield Uploader(client, a_tenant(context, "harbour")), context
+            yield Uploader(client, tenant), context
 
     return open_with
 
@@ -162,22 +164,43 @@ def test_n_43_a_body_that_trickles_is_ended_and_keeps_what_came(
 
 def test_bodies_of_one_tenant_at_once_are_bounded_and_others_have_their_own() -> None:
     slots = ReceivingSlots()
-    with slots.hold("ten_1", 2), slots.hold("ten_1", 2):
-        with pytest.raises(PlatformError, match="too_many_uploads"), slots.hold("ten_1", 2):
+    two, one = Limit(2, 0, "plan"), Limit(1, 0, "tenant")
+    with slots.hold("ten_1", two), slots.hold("ten_1", two):
+        with pytest.raises(PlatformError, match="too_many_uploads"), slots.hold("ten_1", two):
             pass
-        with slots.hold("ten_2", 2):
+        with slots.hold("ten_2", two):
             pass
-    with slots.hold("ten_1", 1):
+    with slots.hold("ten_1", one):
         pass
     assert not slots._held
 
 
-def test_a_body_that_broke_gives_its_place_back(context: PlatformContext) -> None:
-    limits = context.settings.limits.model_copy(update={"open_uploads": 1})
-    settings = context.settings.model_copy(update={"limits": limits})
-    with TestClient(create_tenant_app(dataclasses.replace(context, settings=settings))) as client:
-        uploader = Uploader(client, a_tenant(context, "harbour"))
+def test_a_body_that_broke_gives_its_place_back(limited: Open) -> None:
+    with limited(open_uploads=1) as (uploader, _):
         location = uploader.create(CONTENT).headers["location"]
         for _ in range(3):
             assert uploader.append(location, 1, CONTENT).status_code == 409
         assert uploader.append(location, 0, CONTENT).status_code == 204
+
+
+def test_a_limit_of_zero_lets_nothing_in_and_asking_again_does_not_help(limited: Open) -> None:
+    with limited(open_uploads=0) as (uploader, _):
+        refused = uploader.create(CONTENT)
+        assert code(refused) == (429, "too_many_uploads")
+        assert (refused.headers["x-should-retry"], "retry-after" in refused.headers) == ("false", False)
+
+
+def test_the_smaller_of_plan_and_tenant_binds_and_is_named(limited: Open) -> None:
+    with limited(adapters=100_000, adapter_bytes=10) as (uploader, _):
+        refused = uploader.create(CONTENT)
+        assert code(refused) == (403, "adapter_quota_exceeded")
+        assert "the tenant's limit is 10 bytes" in refused.json()["error"]["message"].lower()
+
+
+def test_an_administrators_body_is_bounded_like_the_tenants_own(
+    limited: Open, admin: TestClient, as_admin: dict[str, str]
+) -> None:
+    with limited(open_uploads=1) as (uploader, _):
+        location = uploader.create(CONTENT).headers["location"].replace("/v1", "/admin/v1/tenants/harbour")
+        sent = {**as_admin, **TUS, "upload-offset": "0", "content-type": "application/offset+octet-stream"}
+        assert admin.patch(location, content=CONTENT, headers=sent).status_code == 204
