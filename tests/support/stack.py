@@ -26,8 +26,9 @@ from sqlalchemy.engine import URL, make_url
 from lorikeet_platform.accounts.admin_token import load_admin_token
 from lorikeet_platform.auth.pepper import load_pepper
 from lorikeet_platform.cli.embedded.addresses import Listener
+from lorikeet_platform.db.connections import PLATFORM_ROLE, TENANT_ROLE
 from lorikeet_platform.db.migrate import upgrade
-from lorikeet_platform.db.session import PLATFORM_ROLE, TENANT_ROLE, Database
+from lorikeet_platform.db.session import Database
 from tests.support.engine_process import EngineControls
 from tests.support.running_lorikeet import clean_environment
 from tests.support.served_model import ServedModel
@@ -139,7 +140,7 @@ def running_stack(
     """
     with ExitStack() as ending:
         server = ending.enter_context(postgres(folder / "pg"))
-        owner, tenants_login, platform_login = ending.enter_context(_database(server))
+        owner, tenants_login, platform_login = ending.enter_context(migrated_database(server))
         (folder / "data").mkdir()
         load_pepper(folder / "data")  # before two gateways come to make it
         load_admin_token(folder / "data")
@@ -201,8 +202,8 @@ def postgres(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _database(server: str) -> Iterator[tuple[str, str, str]]:
-    """A migrated database: addresses of its owner, of tenants' transactions, and of the platform's."""
+def migrated_database(server: str) -> Iterator[tuple[str, str, str]]:
+    """A database of its own: addresses of its owner, of tenants' transactions, and of the platform's."""
     name = f"stack_{uuid.uuid4().hex}"
     logins = {role: f"{name}_{role}" for role in (TENANT_ROLE, PLATFORM_ROLE)}
     _say(server, f"CREATE DATABASE {name}")

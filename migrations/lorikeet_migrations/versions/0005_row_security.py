@@ -68,12 +68,13 @@ def downgrade() -> None:
 
 
 def _create_role(role: str) -> None:
-    """Another database of this server may have made it, or be making it now."""
+    """Another database of this server, or whoever administers it, may have made it; or be making it now."""
     op.execute(
-        f"DO $$ BEGIN CREATE ROLE {role} NOLOGIN NOBYPASSRLS;"
+        f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN"
+        f" CREATE ROLE {role} NOLOGIN NOBYPASSRLS; END IF;"
         " EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
     )
-    # So that the login that migrates can also serve, where one login does both.
+    # So that the login that migrates can also serve, where one login does both and may say so.
     op.execute(f"DO $$ BEGIN GRANT {role} TO CURRENT_USER; EXCEPTION WHEN insufficient_privilege THEN NULL; END $$")
 
 

@@ -1,39 +1,31 @@
-"""Connections and transactions, the same for SQLite and Postgres, each bound to one tenant or named the platform's.
+"""Transactions, the same for SQLite and Postgres, each bound to one tenant or named the platform's.
 
     db.tenant(tenant_id)    sees and writes rows of that tenant only, whatever a statement says
     db.platform             sees all tenants: sign-in, administration, the worker's rounds
 
-On Postgres row-level security holds that: every transaction begins by taking a role without bypass and naming its
-tenant, both for its own length. On SQLite the session adds the tenant to each query of the ORM, and refuses
-rows of others.
+On Postgres row-level security holds that (`db.connections` begins the transaction with its role and tenant). On SQLite
+the session adds the tenant to each query of the ORM, and refuses rows of others.
 
 `unit_of_work` is one write transaction, committed at its end; `read` is one read transaction. Services get the session
 and never commit. On SQLite a write begins with BEGIN IMMEDIATE, so that two writers queue at the start instead of
-failing when a reader becomes a writer.
+failing when a reader becomes a writer; on Postgres a read transaction cannot write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Final
+from typing import cast
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Engine, Insert, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import ORMExecuteState, Session, UOWTransaction, with_loader_criteria
 
+from lorikeet_platform.db.connections import ALL_TENANTS, READS_ONLY, SCOPE, open_engine
 from lorikeet_platform.db.tables.metadata import TenantOwned
-
-BUSY_TIMEOUT_MS = 5_000
-CHECKOUT_TIMEOUT_S = 2.0  # a full pool answers 503 soon, instead of queueing requests behind it
-# Roles on Postgres, made by the migrations: they own nothing and cannot bypass row-level security.
-TENANT_ROLE: Final = "lorikeet_app"
-PLATFORM_ROLE: Final = "lorikeet_platform"
-SCOPE: Final = "lorikeet_scope"  # in the info of sessions and connections: a tenant's id, or `ALL_TENANTS`
-ALL_TENANTS: Final = "*"
-_BIND = text("SELECT set_config('role', :role, true), set_config('app.tenant_id', :tenant, true)")
+from lorikeet_platform.db.tables.tenant import Tenant
 
 
 class ForeignRow(Exception):
@@ -43,22 +35,32 @@ class ForeignRow(Exception):
 class Transactions:
     """Transactions of one tenant, or of the platform; nothing is opened before they begin."""
 
-    def __init__(self, writing: Engine, reading: Engine, scope: str) -> None:
-        self._writing, self._reading, self._scope = writing, reading, scope
+    def __init__(self, engine: Engine, scope: str) -> None:
+        self._engine, self._scope = engine, scope
 
     @contextmanager
     def unit_of_work(self) -> Iterator[Session]:
         """A write transaction: committed when the block ends, rolled back when it raises."""
-        info = {SCOPE: self._scope}
-        with _BoundSession(self._writing, expire_on_commit=False, info=info) as session, session.begin():
+        with self._session(reads_only=False) as session, session.begin():
             yield session
 
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A read transaction; nothing of it is kept."""
-        info = {SCOPE: self._scope}
-        with _BoundSession(self._reading, expire_on_commit=False, autoflush=False, info=info) as session:
+        with self._session(reads_only=True) as session:
             yield session
+            if self._engine.dialect.name == "postgresql":
+                # It wrote nothing, and after a rollback the driver prepares all its statements anew.
+                session.expunge_all()
+                session.commit()
+
+    @contextmanager
+    def _session(self, *, reads_only: bool) -> Iterator[Session]:
+        with self._engine.connect() as connection:
+            bound = connection.execution_options(**{SCOPE: self._scope, READS_ONLY: reads_only})
+            info = {SCOPE: self._scope}
+            with _BoundSession(bound, expire_on_commit=False, autoflush=not reads_only, info=info) as session:
+                yield session
 
 
 class Database:
@@ -71,12 +73,12 @@ class Database:
     def __init__(self, url: str, *, platform_url: str = "") -> None:
         self.is_sqlite = make_url(url).get_backend_name() == "sqlite"
         self.url = url
-        self.engine: Engine = self._open(url)
-        self._platform_engine = self._open(platform_url) if platform_url else self.engine
-        self.platform = _transactions(self._platform_engine, ALL_TENANTS)
+        self.engine: Engine = open_engine(url)
+        self._platform_engine = open_engine(platform_url) if platform_url else self.engine
+        self.platform = Transactions(self._platform_engine, ALL_TENANTS)
 
     def tenant(self, tenant_id: str) -> Transactions:
-        return _transactions(self.engine, tenant_id)
+        return Transactions(self.engine, tenant_id)
 
     @property
     def engines(self) -> tuple[Engine, ...]:
@@ -92,44 +94,12 @@ class Database:
         return True
 
     def close(self) -> None:
-        self.engine.dispose()
-        self._platform_engine.dispose()
-
-    def _open(self, url: str) -> Engine:
-        parsed = make_url(url)
-        if self.is_sqlite and parsed.database:
-            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        # hide_parameters: an error's text reaches the log, its values must not
-        engine = create_engine(
-            parsed,
-            hide_parameters=True,
-            pool_timeout=CHECKOUT_TIMEOUT_S,
-            pool_size=10,
-            max_overflow=30,
-            pool_pre_ping=not self.is_sqlite,
-        )
-        if self.is_sqlite:
-            event.listen(engine, "connect", _prepare_sqlite)
-            event.listen(engine, "begin", _begin_sqlite)
-        return engine
+        for engine in self.engines:
+            engine.dispose()
 
 
 class _BoundSession(Session):
     """A session that knows its tenant; its listeners are below."""
-
-
-def _transactions(engine: Engine, scope: str) -> Transactions:
-    return Transactions(engine, engine.execution_options(lorikeet_reads_only=True), scope)
-
-
-@event.listens_for(_BoundSession, "after_begin")
-def _bind(session: Session, _transaction: object, connection: Connection) -> None:
-    scope = session.info[SCOPE]
-    connection.info[SCOPE] = scope
-    if connection.dialect.name == "postgresql":
-        is_tenant = scope != ALL_TENANTS
-        role = TENANT_ROLE if is_tenant else PLATFORM_ROLE
-        connection.execute(_BIND, {"role": role, "tenant": scope if is_tenant else ""})
 
 
 @event.listens_for(_BoundSession, "do_orm_execute")
@@ -139,8 +109,28 @@ def _add_tenant(state: ORMExecuteState) -> None:
     if scope == ALL_TENANTS or state.session.get_bind().dialect.name != "sqlite":
         return
     if state.is_select or state.is_update or state.is_delete:
-        mine = with_loader_criteria(TenantOwned, lambda table: table.tenant_id == scope, include_aliases=True)
-        state.statement = state.statement.options(mine)
+        state.statement = state.statement.options(
+            with_loader_criteria(TenantOwned, lambda table: table.tenant_id == scope, include_aliases=True),
+            with_loader_criteria(Tenant, lambda table: table.id == scope, include_aliases=True),
+        )
+    elif state.is_insert:
+        _refuse_foreign_values(state, scope)
+
+
+def _refuse_foreign_values(state: ORMExecuteState, scope: str) -> None:
+    """An INSERT of the ORM that does not come from a flush names the tenant in all its rows."""
+    mapper = state.bind_mapper
+    if mapper is None or not issubclass(mapper.class_, TenantOwned):
+        return
+    given = [state.parameters] if isinstance(state.parameters, Mapping) else state.parameters
+    if given:
+        tenants = {row.get("tenant_id") for row in given}
+    else:
+        compiled = cast(Insert, state.statement).compile(dialect=state.session.get_bind().dialect)
+        # A statement of several rows numbers its parameters: tenant_id_m0, tenant_id_m1 ...
+        tenants = {value for name, value in compiled.params.items() if re.fullmatch(r"tenant_id(_m\d+)?", name)}
+    if tenants != {scope}:
+        raise ForeignRow(mapper.class_.__name__)
 
 
 @event.listens_for(_BoundSession, "before_flush")
@@ -149,23 +139,6 @@ def _refuse_foreign_rows(session: Session, _flush: UOWTransaction, _instances: o
     if scope == ALL_TENANTS:
         return
     for row in (*session.new, *session.dirty, *session.deleted):
-        if isinstance(row, TenantOwned) and row.tenant_id != scope:
+        owner = row.tenant_id if isinstance(row, TenantOwned) else row.id if isinstance(row, Tenant) else scope
+        if owner != scope:
             raise ForeignRow(type(row).__name__)
-
-
-def _prepare_sqlite(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # we send BEGIN ourselves, below
-    cursor = connection.cursor()
-    for pragma in (
-        f"busy_timeout={BUSY_TIMEOUT_MS}",
-        "journal_mode=WAL",
-        "synchronous=FULL",
-        "foreign_keys=ON",
-    ):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    reads_only = connection.get_execution_options().get("lorikeet_reads_only", False)
-    connection.exec_driver_sql("BEGIN" if reads_only else "BEGIN IMMEDIATE")

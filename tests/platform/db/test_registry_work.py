@@ -17,8 +17,7 @@ from lorikeet_platform.app import create_tenant_app
 from lorikeet_platform.clock import now_us
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import AdapterVersion, Job, UsageRecord
-from lorikeet_platform.ids import new_id
+from lorikeet_platform.db.tables import AdapterVersion, Job
 from lorikeet_platform.jobs import queue
 from lorikeet_platform.jobs.runner import Postponed
 from lorikeet_platform.registry.work.guard import Figures, figures_of
@@ -26,7 +25,8 @@ from lorikeet_platform.registry.work.purging import PurgeChore
 from lorikeet_platform.registry.work.reconciliation import Reconciler
 from lorikeet_platform.registry.work.references import announce_digest, delete_image_if_unused
 from tests.support.lora_files import tensors, write_files
-from tests.support.platform_parts import BASE, FakeClock, Tenant, Uploader, a_tenant, a_version, make_context
+from tests.support.platform_parts import FakeClock, Tenant, Uploader, a_tenant, a_version, make_context
+from tests.support.usage_rows import usage_record
 from tests.support.worker_tools import job_runner
 
 
@@ -141,9 +141,7 @@ def test_a_version_goes_all_the_way_from_its_upload_to_its_end(
     clock.advance(8 * 24 * 3_600)
     PurgeChore(db=both.db, clock=clock).enqueue_due()
     run_all()
-    Reconciler(
-        db=both.db, store=both.store, temporary_dir=tmp_path, wake=lambda _: None, clock=clock
-    ).reconcile()
+    Reconciler(db=both.db, store=both.store, temporary_dir=tmp_path, wake=lambda _: None, clock=clock).reconcile()
     with both.db.platform.read() as work:
         states = select(AdapterVersion.state).order_by(AdapterVersion.number)
         assert work.scalars(states).all() == ["ready", "purged"]
@@ -157,20 +155,13 @@ def test_figures_of_a_version_are_the_same(database: Database, tenant: Tenant) -
         for wait in range(1, 21):
             is_ok = wait <= 19
             work.add(
-                UsageRecord(
-                    tenant_id=tenant.id,
-                    request_id=new_id("req"),
-                    key_id=tenant.key_id,
-                    route="/v1/completions",
-                    base_model=BASE,
+                usage_record(
+                    tenant,
+                    admitted_at=1_000,
+                    outcome="ok" if is_ok else "server_error",
                     adapter_id=version.adapter_id,
                     version_id=version.id,
-                    stream=False,
-                    state="settled",
-                    outcome="ok" if is_ok else "server_error",
-                    admitted_at=1_000,
                     first_token_at=1_000 + wait if is_ok else None,
-                    settled_at=2_000,
                 )
             )
     with database.platform.read() as work:

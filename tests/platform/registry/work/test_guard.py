@@ -11,8 +11,7 @@ from fastapi.testclient import TestClient
 
 from lorikeet_platform.auth.actor import SYSTEM
 from lorikeet_platform.context import PlatformContext
-from lorikeet_platform.db.tables import AdapterVersion, AliasChange, UsageRecord
-from lorikeet_platform.ids import new_id
+from lorikeet_platform.db.tables import AdapterVersion, AliasChange
 from lorikeet_platform.registry.aliasing.aliases import (
     AliasKey,
     Change,
@@ -24,7 +23,8 @@ from lorikeet_platform.registry.aliasing.aliases import (
 )
 from lorikeet_platform.registry.schemas import Guard
 from lorikeet_platform.registry.work.guard import AliasGuards, Figures, complaint, figures_of
-from tests.support.platform_parts import BASE, FakeClock, Tenant, a_version
+from tests.support.platform_parts import FakeClock, Tenant, a_version
+from tests.support.usage_rows import usage_record
 
 Share = Callable[..., None]
 Serve = Callable[..., None]
@@ -95,22 +95,14 @@ def serve(context: PlatformContext, harbour: Tenant, clock: FakeClock) -> Serve:
         outcomes = {"ok": ok, "server_error": failed} | others
         with context.db.platform.unit_of_work() as work:
             for outcome in (outcome for outcome, n in outcomes.items() for _ in range(n)):
-                is_ok = outcome == "ok"
                 work.add(
-                    UsageRecord(
-                        tenant_id=harbour.id,
-                        request_id=new_id("req"),
-                        key_id=harbour.key_id,
-                        route="/v1/chat/completions",
-                        base_model=BASE,
+                    usage_record(
+                        harbour,
+                        admitted_at=clock.now,
+                        outcome=outcome,
                         adapter_id=version.adapter_id,
                         version_id=version.id,
-                        stream=False,
-                        state="settled",
-                        outcome=outcome,
-                        admitted_at=clock.now,
-                        first_token_at=clock.now + round(ttft_ms * MS) if is_ok else None,
-                        settled_at=clock.now,
+                        first_token_at=clock.now + round(ttft_ms * MS) if outcome == "ok" else None,
                     )
                 )
 
