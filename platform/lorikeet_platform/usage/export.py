@@ -1,0 +1,122 @@
+"""Rows as JSON, CSV or lines of JSON, for answers that may be too large to hold: written to a file, sent from it.
+
+The file frees the database before the first byte is sent, however slowly the caller reads; what fails, fails while
+there is still a status to say so.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, Literal
+
+from fastapi.responses import StreamingResponse
+
+from lorikeet_platform.errors import PlatformError
+
+Format = Literal["json", "csv", "jsonl"]
+MEDIA_TYPE: Final[dict[Format, str]] = {
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+    "jsonl": "application/x-ndjson",
+}
+MAX_ROWS: Final = 1_000_000
+IN_MEMORY: Final = 1024 * 1024  # bytes of an answer; a larger one goes to disk
+PIECE: Final = 64 * 1024
+# A spreadsheet takes a cell that begins so for a formula (CWE-1236).
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+Rows = Iterable[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """What is exported.
+
+    Attributes:
+        head: what a JSON answer says beside its rows.
+    """
+
+    name: str
+    columns: Sequence[str]
+    rows: Rows
+    head: Mapping[str, Any]
+
+
+def exported(sheet: Sheet, form: Format, folder: Path) -> StreamingResponse:
+    """Raises PlatformError: invalid_value for more than a million rows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = tempfile.SpooledTemporaryFile[bytes](IN_MEMORY, dir=str(folder))
+    try:
+        for piece in _WRITERS[form](sheet):
+            file.write(piece.encode())
+        length = file.tell()
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    headers = {"content-length": str(length)}
+    if form != "json":
+        headers["content-disposition"] = f'attachment; filename="{sheet.name}.{form}"'
+    return StreamingResponse(_pieces(file), media_type=MEDIA_TYPE[form], headers=headers)
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(PIECE):
+            yield piece
+
+
+def _json(sheet: Sheet) -> Iterator[str]:
+    head = json.dumps({**sheet.head, "data": []}, separators=(",", ":"))
+    yield head[: -len("]}")]
+    separator = ""
+    for line in _lines(sheet):
+        yield separator + line
+        separator = ","
+    yield "]}"
+
+
+def _jsonl(sheet: Sheet) -> Iterator[str]:
+    for line in _lines(sheet):
+        yield line + "\n"
+
+
+def _csv(sheet: Sheet) -> Iterator[str]:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(sheet.columns)
+    for row in _bounded(sheet.rows):
+        writer.writerow([_cell(value) for value in row])
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+    yield text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def _lines(sheet: Sheet) -> Iterator[str]:
+    for row in _bounded(sheet.rows):
+        yield json.dumps(dict(zip(sheet.columns, row, strict=True)), separators=(",", ":"))
+
+
+def _bounded(rows: Rows) -> Iterator[Sequence[Any]]:
+    for n_before, row in enumerate(rows):
+        if n_before == MAX_ROWS:
+            raise PlatformError(
+                "invalid_value",
+                f"The answer has more than {MAX_ROWS} rows; ask for a shorter time, larger buckets or fewer groups.",
+                "start",
+            )
+        yield row
+
+
+_WRITERS: Final[dict[Format, Callable[[Sheet], Iterator[str]]]] = {"json": _json, "csv": _csv, "jsonl": _jsonl}

@@ -1,0 +1,221 @@
+"""Sums of usage by time and group, exact to the last settled record.
+
+Roll-ups serve the buckets that are up to date. An hour that is marked to be computed again is summed up from its
+records, its day from its hours; so a question costs the records of an hour or two, however long its time. Minutes are
+summed up from records. One statement, which sees one moment of the books. Buckets lie on UTC and have one length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    String,
+    Subquery,
+    case,
+    cast,
+    exists,
+    func,
+    literal,
+    select,
+    union_all,
+)
+from sqlalchemy.orm import Session, aliased
+
+from lorikeet_platform.clock import HOUR, MINUTE, SECOND, unix_seconds
+from lorikeet_platform.db.tables import Adapter, AdapterVersion, ApiKey, DirtyBucket, Tenant, UsageRecord, UsageRollup
+from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.usage.periods import DAY
+
+Width = Literal["1m", "1h", "1d"]
+Group = Literal["tenant", "key", "model", "adapter", "version"]
+GROUPS: Final[tuple[Group, ...]] = get_args(Group)
+FIGURES: Final = ("requests", "errors", "prompt_tokens", "cached_tokens", "completion_tokens")
+LENGTH: Final[dict[Width, int]] = {"1m": MINUTE, "1h": HOUR, "1d": DAY}
+LONGEST: Final[dict[Width, int]] = {"1m": DAY, "1h": 92 * DAY, "1d": 3_660 * DAY}
+USUAL: Final[dict[Width, int]] = {"1m": HOUR, "1h": DAY, "1d": 30 * DAY}
+LAST_SECOND: Final = 253_402_300_799  # of the year 9999
+AT_ONCE: Final = 1_000  # rows fetched
+# What a row says of each group.
+COLUMNS: Final[dict[Group, tuple[str, ...]]] = {
+    "tenant": ("tenant",),
+    "key": ("key", "key_name"),
+    "model": ("model",),
+    "adapter": ("adapter", "adapter_id"),
+    "version": ("version", "version_id"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be summed up: whole buckets, from the one that `start` lies in to the one that ends at `end` or after.
+
+    Attributes:
+        tenant_id: whose; None = everybody's.
+        start, end: microseconds, both on a bucket's beginning.
+    """
+
+    tenant_id: str | None
+    width: Width
+    start: int
+    end: int
+    groups: tuple[Group, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        named = tuple(name for group in self.groups for name in COLUMNS[group])
+        return ("bucket_start", *named, *FIGURES)
+
+
+def question(
+    *, tenant_id: str | None, width: Width, start: int | None, end: int | None, group_by: str | None, now: int
+) -> Question:
+    """What the parameters of a request ask for; times are unix seconds.
+
+    Raises:
+        PlatformError: invalid_value.
+    """
+    length = LENGTH[width]
+    last = now + 1 if end is None else end * SECOND
+    first = last - USUAL[width] if start is None else start * SECOND
+    if first >= last:
+        raise PlatformError("invalid_value", "end must lie behind start.", "end")
+    if last - first > LONGEST[width]:
+        days = LONGEST[width] // DAY
+        raise PlatformError("invalid_value", f"With buckets of {width} the time may be {days} days at most.", "start")
+    first, last = first - first % length, last + -last % length
+    return Question(tenant_id, width, first, last, _groups(group_by, everybody=tenant_id is None))
+
+
+def sums(work: Session, asked: Question) -> Iterator[Sequence[Any]]:
+    """Rows of `asked.columns`, by time; buckets without a request are left out."""
+    result = work.execute(_statement(asked), execution_options={"yield_per": AT_ONCE})
+    for row in result:
+        yield (unix_seconds(row[0]), *row[1:])
+
+
+def _groups(group_by: str | None, *, everybody: bool) -> tuple[Group, ...]:
+    names = group_by.split(",") if group_by else []
+    known: dict[str, Group] = {name: name for name in GROUPS if everybody or name != "tenant"}
+    if len(set(names)) < len(names) or not set(names) <= set(known):
+        raise PlatformError("invalid_value", f"group_by takes a list of {', '.join(known)}, each once.", "group_by")
+    return tuple(known[name] for name in names)
+
+
+def _statement(asked: Question) -> Select[*tuple[Any, ...]]:
+    used = union_all(*_sources(asked)).subquery("used")
+    start = (used.c.at - used.c.at % literal(LENGTH[asked.width], BigInteger())).label("bucket_start")
+    group = [start, *(column.label(name) for name, column in _ids(used, asked.groups).items())]
+    figures = [cast(func.sum(used.c[name]), BigInteger).label(name) for name in FIGURES]
+    summed = select(*group, *figures).group_by(*group).subquery("summed")
+    return _named(summed, asked)
+
+
+def _ids(used: Subquery, groups: Sequence[Group]) -> dict[str, ColumnElement[Any]]:
+    columns = {"tenant": "tenant_id", "key": "key_id", "model": "base_model", "adapter": "adapter_id"}
+    return {name: used.c[columns.get(name, "version_id")] for name in groups}
+
+
+def _named(summed: Subquery, asked: Question) -> Select[*tuple[Any, ...]]:
+    """Ids with the names that people gave them; the order is the same whoever asks."""
+    tenant, key, adapter = aliased(Tenant), aliased(ApiKey), aliased(Adapter)
+    version, owner = aliased(AdapterVersion), aliased(Adapter)
+    shown: list[Any] = [summed.c.bucket_start]
+    joined: Any = summed
+    for group in asked.groups:
+        identity = summed.c[group]
+        if group == "tenant":
+            joined = joined.outerjoin(tenant, tenant.id == identity)
+            shown.append(tenant.slug)
+        elif group == "key":
+            joined = joined.outerjoin(key, key.id == identity)
+            shown += [identity, key.name]
+        elif group == "model":
+            shown.append(identity)
+        elif group == "adapter":
+            joined = joined.outerjoin(adapter, adapter.id == identity)
+            shown += [adapter.name, func.nullif(identity, "")]
+        else:
+            joined = joined.outerjoin(version, version.id == identity).outerjoin(owner, owner.id == version.adapter_id)
+            shown += [owner.name + "@" + _text(version.number), func.nullif(identity, "")]
+    figures = [summed.c[name] for name in FIGURES]
+    order = (summed.c.bucket_start, *(summed.c[group] for group in asked.groups))
+    return select(*shown, *figures).select_from(joined).order_by(*order)
+
+
+def _sources(asked: Question) -> list[Select[*tuple[Any, ...]]]:
+    if asked.width == "1m":
+        return [_records(asked).where(*_asked_for(UsageRecord, UsageRecord.admitted_at, asked))]
+    hour = DirtyBucket
+    marked = _records(asked).where(
+        hour.granularity == "hour",
+        *_asked_for(hour, hour.bucket_start, asked),
+        hour.tenant_id == UsageRecord.tenant_id,
+        UsageRecord.admitted_at >= hour.bucket_start,
+        UsageRecord.admitted_at < hour.bucket_start + HOUR,
+    )
+    hours = _rollups(asked, "hour").where(~_is_marked(HOUR))
+    if asked.width == "1h":
+        return [marked, hours]
+    days = _rollups(asked, "day").where(~_is_marked(DAY))
+    return [marked, hours.where(_is_marked(DAY, day_of=True)), days]
+
+
+def _records(asked: Question) -> Select[*tuple[Any, ...]]:
+    record = UsageRecord
+    statement = select(
+        record.tenant_id.label("tenant_id"),
+        record.admitted_at.label("at"),
+        record.key_id.label("key_id"),
+        record.base_model.label("base_model"),
+        func.coalesce(record.adapter_id, "").label("adapter_id"),
+        func.coalesce(record.version_id, "").label("version_id"),
+        literal(1).label("requests"),
+        case((record.outcome == "ok", 0), else_=1).label("errors"),
+        record.prompt_tokens.label("prompt_tokens"),
+        record.cached_tokens.label("cached_tokens"),
+        record.completion_tokens.label("completion_tokens"),
+    ).where(record.state == "settled")
+    return statement if asked.tenant_id is None else statement.where(record.tenant_id == asked.tenant_id)
+
+
+def _rollups(asked: Question, granularity: str) -> Select[*tuple[Any, ...]]:
+    rollup = UsageRollup
+    return select(
+        rollup.tenant_id,
+        rollup.bucket_start,
+        rollup.key_id,
+        rollup.base_model,
+        rollup.adapter_id,
+        rollup.version_id,
+        rollup.requests,
+        rollup.errors,
+        rollup.prompt_tokens,
+        rollup.cached_tokens,
+        rollup.completion_tokens,
+    ).where(rollup.granularity == granularity, *_asked_for(rollup, rollup.bucket_start, asked))
+
+
+def _asked_for(table: Any, at: Any, asked: Question) -> tuple[ColumnElement[bool], ...]:
+    within = (at >= asked.start, at < asked.end)
+    return within if asked.tenant_id is None else (table.tenant_id == asked.tenant_id, *within)
+
+
+def _is_marked(length: int, *, day_of: bool = False) -> ColumnElement[bool]:
+    """Whether anything of the roll-up's own bucket, or of the day that it lies in, is to be computed again."""
+    mark = aliased(DirtyBucket)
+    start = UsageRollup.bucket_start
+    begin = start - start % literal(DAY, BigInteger()) if day_of else start
+    within = (mark.bucket_start >= begin, mark.bucket_start < begin + length)
+    if length == HOUR:
+        within = (mark.granularity == "hour", *within)  # type: ignore[assignment]
+    return exists().where(mark.tenant_id == UsageRollup.tenant_id, *within)
+
+
+def _text(number: Any) -> Any:
+    return cast(number, String())

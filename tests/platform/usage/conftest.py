@@ -1,0 +1,7 @@
+"""Tests of the ledger run on both databases."""
+
+from __future__ import annotations
+
+from tests.platform.db.conftest import database, migrated_postgres, postgres, postgres_server
+
+__all__ = ["database", "migrated_postgres", "postgres", "postgres_server"]
