@@ -22,7 +22,7 @@ from lorikeet_admin_ui import static_dir
 from lorikeet_engine.client import EngineClient
 from lorikeet_platform.accounts.admin_token import load_admin_token
 from lorikeet_platform.accounts.routes import router as sign_in_router
-from lorikeet_platform.api_keys.routes import key_routes, leak_router, own_key_routes
+from lorikeet_platform.api_keys.routes import router as keys_router
 from lorikeet_platform.auth.api_keys import Authenticator
 from lorikeet_platform.auth.notices import NoticeBoard
 from lorikeet_platform.auth.pepper import load_pepper
@@ -41,9 +41,7 @@ from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.telemetry.requests import ObservedRequests
 from lorikeet_platform.tenants.routes import router as tenants_router
-from lorikeet_platform.usage.routes import all_usage_routes, usage_routes
 from lorikeet_platform.usage.service import UsageService
-from lorikeet_platform.usage.work.figures import ledger_metrics
 from lorikeet_platform.web.access import check_access_is_declared
 from lorikeet_platform.web.errors import Error, install_error_rendering
 from lorikeet_platform.web.guards import Bounds, Guard
@@ -65,7 +63,6 @@ def build_context(
     pepper, registry = load_pepper(settings.data_dir), CollectorRegistry()
     metrics = GatewayMetrics(registry)
     notices = NoticeBoard(db, on_late=metrics.revocation_seconds.observe)
-    presence = GatewayPresence(db)
     return PlatformContext(
         settings=settings,
         db=db,
@@ -74,8 +71,8 @@ def build_context(
         notices=notices,
         authenticator=Authenticator(db, pepper, notices),
         pepper=pepper,
-        usage=UsageService(db, gateway_id=presence.gateway_id, metrics=ledger_metrics(registry, db)),
-        presence=presence,
+        usage=UsageService(db),
+        presence=GatewayPresence(db),
         wake=wake,
         admin_token=load_admin_token(settings.data_dir),
         metrics_registry=registry,
@@ -96,9 +93,7 @@ def create_tenant_app(context: PlatformContext, extra_routers: Sequence[APIRoute
     context.notices.subscribe(partial(end_what_runs, inference))
     adapters = adapter_routes(TENANT_PREFIX, tenant_actor)
     uploads = upload_routes(TENANT_PREFIX, tenant_actor)
-    usage = usage_routes(TENANT_PREFIX, tenant_actor)
-    keys = (own_key_routes(TENANT_PREFIX), key_routes(TENANT_PREFIX, tenant_actor))
-    for router in (adapters, uploads, usage, *keys, health_router, *extra_routers):
+    for router in (adapters, uploads, health_router, *extra_routers):
         app.include_router(router)
     check_access_is_declared(app.routes)
     app.add_middleware(Guard, bounds=Bounds(context.settings.limits, uploads=large_bodies(TENANT_PREFIX)))
@@ -116,13 +111,10 @@ def create_admin_app(context: PlatformContext) -> FastAPI:
         sign_in_router,
         overview_router,
         tenants_router,
-        key_routes(ADMIN_PREFIX, administrator_actor),
-        leak_router,
+        keys_router,
         adapters,
         quarantine,
         upload_routes(ADMIN_PREFIX, administrator_actor),
-        usage_routes(ADMIN_PREFIX, administrator_actor),
-        all_usage_routes(),
         health_router,
         metrics_router,
     ):

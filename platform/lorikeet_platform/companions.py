@@ -1,8 +1,9 @@
 """What runs beside the tenant application, from before its first request until after its last.
 
-Begun in this order, ended in the reverse: presence, then hearing of what other processes change, then the times of
-keys' last use. Whatever serves requests may count on all of it; a server ends its connections before it ends its
-application, so nothing is admitted any more when the first of these stops.
+Begun in this order, ended in the reverse: hearing of what other processes change, presence, the times of keys' last
+use, settling. Whatever serves requests may count on all of it; a server ends its connections before it ends its
+application, so nothing is admitted any more when the first of these stops, and what this gateway admitted is settled
+before it is gone from the others' sight.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from lorikeet_platform.auth.api_keys import Authenticator
-from lorikeet_platform.auth.notices import NoticeBoard
+from lorikeet_platform.auth.notices import Notice, NoticeBoard
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.fleet import GatewayPresence
+from lorikeet_platform.inference.service import InferenceService
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +26,21 @@ FLUSH_EVERY_S: Final = 60.0
 
 
 @asynccontextmanager
-async def companions(context: PlatformContext) -> AsyncIterator[None]:
+async def companions(context: PlatformContext, inference: InferenceService) -> AsyncIterator[None]:
     """All of them, for the length of the block."""
-    async with _present(context.presence), _heard(context.notices), _last_use_written(context.authenticator):
+    async with (
+        _heard(context.notices),
+        _present(context.presence),
+        _last_use_written(context.authenticator),
+        _settled(inference),
+    ):
         yield
+
+
+def end_what_runs(inference: InferenceService, notice: Notice) -> None:
+    """A listener of the notice board: what is being answered for a revoked key, or a suspended tenant, ends."""
+    if notice.reason != "changed":
+        inference.end_running(notice.tenant_id, notice.key_id, notice.reason)
 
 
 @asynccontextmanager
@@ -46,6 +59,15 @@ async def _heard(notices: NoticeBoard) -> AsyncIterator[None]:
         yield
     finally:
         await asyncio.to_thread(notices.stop)
+
+
+@asynccontextmanager
+async def _settled(inference: InferenceService) -> AsyncIterator[None]:
+    """A server that has time to give drains it before; this is for what came after, and for one that has none."""
+    try:
+        yield
+    finally:
+        await inference.drain(0)
 
 
 @asynccontextmanager

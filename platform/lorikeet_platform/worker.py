@@ -37,9 +37,10 @@ from lorikeet_platform.registry.work.guard import AliasGuards
 from lorikeet_platform.registry.work.purging import PurgeChore, VersionPurger
 from lorikeet_platform.registry.work.reconciliation import Reconciler
 from lorikeet_platform.registry.work.retirement import VersionRetirer
-from lorikeet_platform.registry.work.tools import WorkerTools
+from lorikeet_platform.registry.work.tools import Engine, WorkerTools
 from lorikeet_platform.registry.work.validating.job import VersionValidator
 from lorikeet_platform.settings import Settings
+from lorikeet_platform.usage.work import check, outbox, reaper, rollups
 
 log = logging.getLogger(__name__)
 
@@ -109,14 +110,15 @@ def build_worker(settings: Settings, *, celery: Celery, db: Database, store: Blo
         runner.run(job_id)
 
     celery.task(run_job, name=TASK, shared=False, acks_late=True, ignore_result=True)
-    is_only_worker = settings.broker_url.startswith(MEMORY)
+    is_only_worker, wake = settings.broker_url.startswith(MEMORY), waker(celery)
     sweeper = Sweeper(
         db,
-        waker(celery),
+        wake,
         is_only_worker=is_only_worker,
         tidy=TemporaryFiles(db=db, folder=settings.temporary_dir).remove_old,
     )
-    rounds = ChoreRounds(db, _chores(settings, db, store, waker(celery)), is_only_worker=is_only_worker)
+    chores = _chores(settings, db, store, tools.engine, wake)
+    rounds = ChoreRounds(db, chores, is_only_worker=is_only_worker)
     return Worker(celery, sweeper, rounds, runner, tools, concurrency=settings.worker_concurrency)
 
 
@@ -157,7 +159,7 @@ def _handlers(settings: Settings, db: Database, store: BlobStore, tools: WorkerT
     }
 
 
-def _chores(settings: Settings, db: Database, store: BlobStore, wake: Waker) -> Sequence[Chore]:
+def _chores(settings: Settings, db: Database, store: BlobStore, engine: Engine, wake: Waker) -> Sequence[Chore]:
     """The regular work of the installation, each by whichever worker comes first."""
 
     def expire_old_uploads() -> Mapping[str, int]:
@@ -177,5 +179,9 @@ def _chores(settings: Settings, db: Database, store: BlobStore, wake: Waker) -> 
         Chore("versions.purge", 15 * SECOND, PurgeChore(db=db).enqueue_due),
         Chore("aliases.guard", 15 * SECOND, AliasGuards(db=db).judge_all),
         Chore("store.reconcile", DAY, reconciler.reconcile),
+        Chore(outbox.NAME, 5 * SECOND, outbox.OutboxDrain(db, engine).run),
+        Chore(reaper.NAME, 15 * SECOND, reaper.Reaper(db, engine).run),
+        Chore(rollups.NAME, 10 * SECOND, rollups.RollUps(db).run),
+        Chore(check.NAME, HOUR, check.LedgerCheck(db).run),
         Chore("gateways.forget", 10 * MINUTE, forget_dead_gateways),
     )

@@ -11,7 +11,7 @@ from typing import Any
 from lorikeet_adapters.modules import ModuleTable
 from lorikeet_adapters.sandbox.validating import validate_in_jail
 from lorikeet_engine.certification.measured import Measured
-from lorikeet_engine.protocol import EngineInfo
+from lorikeet_engine.protocol import EngineInfo, RequestCounts
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.jobs.runner import JobRunner
 from lorikeet_platform.registry.work.purging import VersionPurger
@@ -125,6 +125,13 @@ class ScriptedEngineLink:
             tuple(hash((digest, prompt, noise, index)) % 1000 for index in range(n_tokens))
             for digest, prompt in questions
         ]
+
+    def counts(self, request_ids: Sequence[str] = ()) -> Sequence[RequestCounts]:
+        self._note("counts", *request_ids)
+        return []
+
+    def settled(self, request_ids: Sequence[str]) -> None:
+        self._note("settled", *request_ids)
 
     def close(self) -> None:
         self.is_closed = True

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from lorikeet_adapters.sandbox.record import ValidatedRecord
 from lorikeet_engine.certification.measured import Measured
-from lorikeet_engine.protocol import EngineInfo
+from lorikeet_engine.protocol import EngineInfo, RequestCounts
 
 
 class Jail(Protocol):
@@ -55,6 +55,12 @@ class Engine(Protocol):
         self, tenant: str, questions: Sequence[tuple[str | None, tuple[int, ...]]], n_tokens: int
     ) -> list[tuple[int, ...]]:
         """The greedy tokens after each prompt, asked at once; a question's digest is None for the base model."""
+
+    def counts(self, request_ids: Sequence[str] = ()) -> Sequence[RequestCounts]:
+        """What requests used: those named, or those that ended and that nobody said are settled."""
+
+    def settled(self, request_ids: Sequence[str]) -> None:
+        """The engine may forget them."""
 
     def close(self) -> None: ...
 
