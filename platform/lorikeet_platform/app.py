@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -22,11 +21,11 @@ from lorikeet_admin_ui import static_dir
 from lorikeet_engine.client import EngineClient
 from lorikeet_platform.accounts.admin_token import load_admin_token
 from lorikeet_platform.accounts.routes import router as sign_in_router
-from lorikeet_platform.api_keys.routes import router as keys_router
+from lorikeet_platform.api_keys.routes import key_routes, leak_router, own_key_routes
 from lorikeet_platform.auth.api_keys import Authenticator
 from lorikeet_platform.auth.notices import NoticeBoard
 from lorikeet_platform.auth.pepper import load_pepper
-from lorikeet_platform.companions import companions, end_what_runs
+from lorikeet_platform.companions import companions
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.fleet import GatewayPresence
@@ -85,15 +84,15 @@ def create_tenant_app(context: PlatformContext, extra_routers: Sequence[APIRoute
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with companions(context, inference):
+        async with companions(context):
             yield
 
     app = _new_app("Lorikeet API", context, lifespan=lifespan)
-    inference = install_inference(app, context, context.metrics)
-    context.notices.subscribe(partial(end_what_runs, inference))
+    install_inference(app, context, context.metrics)
     adapters = adapter_routes(TENANT_PREFIX, tenant_actor)
     uploads = upload_routes(TENANT_PREFIX, tenant_actor)
-    for router in (adapters, uploads, health_router, *extra_routers):
+    keys = (own_key_routes(TENANT_PREFIX), key_routes(TENANT_PREFIX, tenant_actor))
+    for router in (adapters, uploads, *keys, health_router, *extra_routers):
         app.include_router(router)
     check_access_is_declared(app.routes)
     app.add_middleware(Guard, bounds=Bounds(context.settings.limits, uploads=large_bodies(TENANT_PREFIX)))
@@ -111,7 +110,8 @@ def create_admin_app(context: PlatformContext) -> FastAPI:
         sign_in_router,
         overview_router,
         tenants_router,
-        keys_router,
+        key_routes(ADMIN_PREFIX, administrator_actor),
+        leak_router,
         adapters,
         quarantine,
         upload_routes(ADMIN_PREFIX, administrator_actor),

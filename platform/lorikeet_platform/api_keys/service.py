@@ -1,33 +1,269 @@
-"""Rules and queries of API keys. The secret leaves once, from `create_key`."""
+"""Rules and queries of API keys. The secret leaves twice at most: from `create_key`, and a new one from `rotate_key`.
+
+A key that is rotated keeps its name, scopes and limits under a new secret, as the next of its lineage: budgets, rates
+and limits hang on the lineage, and go on.
+"""
 
 from __future__ import annotations
 
-from sqlalchemy import select
+import hmac
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from sqlalchemy import func, or_, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from lorikeet_platform.auth.actor import ADMINISTRATOR
-from lorikeet_platform.auth.key_format import new_key
+from lorikeet_platform.api_keys.minting import (
+    UNSAID,
+    Grant,
+    Wanted,
+    as_maker,
+    check_grant,
+    check_limited,
+    check_limits,
+    limits_as_maker,
+    ordered,
+)
+from lorikeet_platform.audit.service import Action, record
+from lorikeet_platform.auth.actor import ADMINISTRATOR, Actor
+from lorikeet_platform.auth.key_format import is_well_formed, new_key, public_id_of
+from lorikeet_platform.auth.notices import Notice, announce
 from lorikeet_platform.auth.pepper import Pepper
-from lorikeet_platform.auth.scopes import DEFAULT_SCOPES
-from lorikeet_platform.db.conflicts import add_or_raise
-from lorikeet_platform.db.tables import ApiKey
+from lorikeet_platform.auth.scopes import Scope
+from lorikeet_platform.clock import HOUR, unix_seconds
+from lorikeet_platform.db.conflicts import add_or_raise, is_collision
+from lorikeet_platform.db.tables import Adapter, ApiKey, Tenant
 from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.ids import new_id
+from lorikeet_platform.limits.effective import COUNTED_BY_KEY
+from lorikeet_platform.limits.service import Changes, checked, set_key_limits, write_key_limits
+from lorikeet_platform.limits.stored import key_figures, limits_of_tenant
+from lorikeet_platform.registry.catalogue import find_adapter
+
+LONGEST_OVERLAP_HOURS: Final = 168
+NOTHING_SAID: Final = Wanted()
 
 
-def create_key(work: Session, pepper: Pepper, *, tenant_id: str, name: str, now: int) -> tuple[ApiKey, str]:
-    """A new active key and its text.
+def create_key(
+    work: Session,
+    pepper: Pepper,
+    *,
+    tenant_id: str,
+    name: str,
+    now: int,
+    wanted: Wanted = NOTHING_SAID,
+    limits: Changes | None = None,
+    actor: Actor | None = None,
+) -> tuple[ApiKey, str]:
+    """A new active key and its text. Locks the tenant, so that of two creations at the limit only one passes.
 
     Raises:
-        PlatformError: name_conflict; a name is free again once its key is revoked.
+        PlatformError: name_conflict (a name is free again once its key is revoked), key_quota_exceeded,
+            insufficient_scope, invalid_value, not_found for an adapter.
     """
+    actor = actor or Actor(tenant_id, ADMINISTRATOR)
+    tenant = work.get_one(Tenant, tenant_id, with_for_update={"key_share": True})
+    given = checked(limits or {}, COUNTED_BY_KEY)
+    check_limits(actor.key, given)
+    grant = _apply(work, tenant_id, as_maker(actor.key), wanted, now)
+    check_grant(actor.key, grant, keys_make_keys=tenant.keys_make_keys)
+    _check_quota(work, tenant, now)
+    key, text = _new_row(pepper, tenant_id=tenant_id, name=name, grant=grant, created_by=actor.name, now=now)
+    add_or_raise(work, key, _name_taken(name))
+    write_key_limits(work, key, limits_as_maker(actor.key, given), actor=actor.name, now=now)
+    _record(work, key, actor, "key.create", now, {"name": name, **_details(grant), "limits": dict(given)})
+    return key, text
+
+
+def list_keys(work: Session, tenant_id: str) -> list[ApiKey]:
+    """All keys of a tenant, oldest first, revoked ones included."""
+    return list(work.scalars(select(ApiKey).where(ApiKey.tenant_id == tenant_id).order_by(ApiKey.id)))
+
+
+def get_key(work: Session, tenant_id: str, key_id: str, *, for_update: bool = False) -> ApiKey:
+    """Raises PlatformError(not_found), for another tenant's key as for none."""
+    mine = select(ApiKey).where(ApiKey.tenant_id == tenant_id, ApiKey.id == key_id)
+    if for_update:
+        mine = mine.with_for_update(key_share=True)
+    key = work.scalars(mine, execution_options={"populate_existing": for_update}).one_or_none()
+    if key is None:
+        raise PlatformError("not_found", f"There is no key {quoted(key_id)}.", "id")
+    return key
+
+
+def update_key(work: Session, key_id: str, wanted: Wanted, *, actor: Actor, now: int) -> ApiKey:
+    """Change what is said of the key in use.
+
+    Raises:
+        PlatformError: not_found, state_conflict, name_conflict, insufficient_scope, invalid_value.
+    """
+    key = get_key(work, actor.tenant_id, key_id, for_update=True)
+    _check_in_use(key, now)
+    grant = _apply(work, key.tenant_id, _grant_of(key), wanted, now)
+    _check_reach(work, key, grant, actor)
+    key.scopes = cast(list[str], ordered(grant.scopes))
+    key.allowed_adapters = None if grant.allowed_adapters is None else sorted(grant.allowed_adapters)
+    key.ip_allowlist = None if grant.ip_allowlist is None else list(grant.ip_allowlist)
+    key.expires_at = grant.expires_at
+    if wanted.name is not UNSAID:
+        key.name = wanted.name
+    try:
+        work.flush()
+    except IntegrityError as error:
+        if not is_collision(error):
+            raise
+        raise _name_taken(key.name) from None
+    _record(work, key, actor, "key.update", now, {"name": key.name, **_details(grant)})
+    announce(work, Notice(key.tenant_id, key.id, "changed", now))
+    return key
+
+
+def rotate_key(
+    work: Session, pepper: Pepper, key_id: str, *, overlap_hours: int, actor: Actor, now: int
+) -> tuple[ApiKey, str]:
+    """The next key of the lineage and its text; the old one works for `overlap_hours` more.
+
+    Raises:
+        PlatformError: not_found, state_conflict, insufficient_scope.
+    """
+    old = get_key(work, actor.tenant_id, key_id, for_update=True)
+    _check_in_use(old, now)
+    grant = _grant_of(old)
+    _check_reach(work, old, grant, actor)
+    ends_at = now + overlap_hours * HOUR
+    old.replaced_at = now
+    old.expires_at = ends_at if old.expires_at is None else min(old.expires_at, ends_at)
+    work.flush()
+    key, text = _new_row(pepper, tenant_id=old.tenant_id, name=old.name, grant=grant, created_by=actor.name, now=now)
+    key.subject_id, key.rotated_from = old.subject_id, old.id
+    work.add(key)
+    work.flush()
+    details = {"rotated_from": old.id, "overlap_hours": overlap_hours}
+    _record(work, key, actor, "key.rotate", now, details)
+    announce(work, Notice(old.tenant_id, old.id, "changed", now))
+    return key, text
+
+
+def revoke_key(work: Session, key_id: str, *, actor: Actor, now: int, reason: str | None = None) -> ApiKey:
+    """The key, revoked, for every process to know; a second time changes nothing.
+
+    Raises:
+        PlatformError: not_found.
+    """
+    key = get_key(work, actor.tenant_id, key_id, for_update=True)
+    _revoke(work, key, actor, "key.revoke", now, reason)
+    return key
+
+
+def report_leak(work: Session, pepper: Pepper, text: str, *, now: int) -> ApiKey:
+    """Revoke the key that somebody found somewhere, whoever's it is.
+
+    Raises:
+        PlatformError: invalid_value for what is no key, not_found for one that is not ours.
+    """
+    if not is_well_formed(text):
+        raise PlatformError("invalid_value", "That is not a whole API key.", "key")
+    mine = select(ApiKey).where(ApiKey.public_id == public_id_of(text)).with_for_update(key_share=True)
+    key = work.scalars(mine).one_or_none()
+    if key is None or not hmac.compare_digest(pepper.mac(text, key.pepper_version), key.secret_mac):
+        raise PlatformError("not_found", "There is no such key.", "key")
+    _revoke(work, key, Actor(key.tenant_id, ADMINISTRATOR), "key.leaked", now, "leaked")
+    return key
+
+
+def change_limits(work: Session, key_id: str, changes: Changes, *, actor: Actor, now: int) -> ApiKey:
+    """Set limits of the key's lineage.
+
+    Raises:
+        PlatformError: not_found, invalid_value, insufficient_scope.
+    """
+    key = get_key(work, actor.tenant_id, key_id, for_update=True)
+    check_limits(actor.key, checked(changes, COUNTED_BY_KEY))
+    set_key_limits(work, key, changes, actor=actor.name, now=now)
+    return key
+
+
+def adapter_names(work: Session, tenant_id: str, keys: Iterable[ApiKey]) -> dict[str, str]:
+    """Names by id of those adapters that `keys` are limited to and that still exist."""
+    ids = {adapter_id for key in keys for adapter_id in key.allowed_adapters or ()}
+    if not ids:
+        return {}
+    mine = select(Adapter.id, Adapter.name).where(
+        Adapter.tenant_id == tenant_id, Adapter.id.in_(ids), Adapter.status == "active"
+    )
+    return {row.id: row.name for row in work.execute(mine)}
+
+
+def _apply(work: Session, tenant_id: str, grant: Grant, wanted: Wanted, now: int) -> Grant:
+    """`grant` with what `wanted` says. Raises PlatformError: not_found, invalid_value."""
+    if wanted.scopes is not UNSAID:
+        grant = replace(grant, scopes=frozenset(wanted.scopes))
+    if wanted.allowed_adapters is not UNSAID:
+        names: Sequence[str] | None = wanted.allowed_adapters
+        ids = None if names is None else frozenset(find_adapter(work, tenant_id, name).id for name in names)
+        grant = replace(grant, allowed_adapters=ids)
+    if wanted.ip_allowlist is not UNSAID:
+        networks = wanted.ip_allowlist
+        grant = replace(grant, ip_allowlist=None if networks is None else tuple(dict.fromkeys(networks)))
+    if wanted.expires_at is not UNSAID:
+        if wanted.expires_at is not None and wanted.expires_at <= now:
+            raise PlatformError("invalid_value", "expires_at: lies in the past.", "expires_at")
+        grant = replace(grant, expires_at=wanted.expires_at)
+    return grant
+
+
+def _check_quota(work: Session, tenant: Tenant, now: int) -> None:
+    """A key and its successor count as one. Raises PlatformError(key_quota_exceeded)."""
+    limit = limits_of_tenant(work, tenant)["keys"]
+    in_use = (
+        ApiKey.tenant_id == tenant.id,
+        ApiKey.status == "active",
+        ApiKey.replaced_at.is_(None),
+        or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now),
+    )
+    if (work.scalar(select(func.count()).where(*in_use)) or 0) >= limit.value:
+        raise PlatformError("key_quota_exceeded", f"The {limit.origin} allows {limit.value} keys in use.")
+
+
+def _check_in_use(key: ApiKey, now: int) -> None:
+    is_over = key.expires_at is not None and key.expires_at <= now
+    if key.status != "active" or is_over or key.replaced_at is not None:
+        state = "revoked" if key.status != "active" else "rotated" if key.replaced_at is not None else "expired"
+        raise PlatformError("state_conflict", f"The key is {state}.", "id")
+
+
+def _check_reach(work: Session, key: ApiKey, grant: Grant, actor: Actor) -> None:
+    """Whoever changes a key, or gets its next secret, could have made it as it then is."""
+    has_already = "keys:write" in key.scopes  # without effect while the tenant's setting is off
+    tenant = work.get_one(Tenant, key.tenant_id)
+    check_grant(actor.key, grant, keys_make_keys=tenant.keys_make_keys or has_already)
+    check_limited(actor.key, key_figures(work, key.tenant_id, key.subject_id))
+
+
+def _grant_of(key: ApiKey) -> Grant:
+    return Grant(
+        scopes=frozenset(cast(list[Scope], key.scopes)),
+        allowed_adapters=None if key.allowed_adapters is None else frozenset(key.allowed_adapters),
+        ip_allowlist=None if key.ip_allowlist is None else tuple(key.ip_allowlist),
+        expires_at=key.expires_at,
+    )
+
+
+def _new_row(
+    pepper: Pepper, *, tenant_id: str, name: str, grant: Grant, created_by: str, now: int
+) -> tuple[ApiKey, str]:
     made, key_id = new_key(), new_id("key")
     key = ApiKey(
         tenant_id=tenant_id,
         id=key_id,
         subject_id=key_id,
-        scopes=list(DEFAULT_SCOPES),
-        created_by=ADMINISTRATOR,
+        scopes=ordered(grant.scopes),
+        allowed_adapters=None if grant.allowed_adapters is None else sorted(grant.allowed_adapters),
+        ip_allowlist=None if grant.ip_allowlist is None else list(grant.ip_allowlist),
+        expires_at=grant.expires_at,
+        created_by=created_by,
         public_id=made.public_id,
         secret_mac=pepper.mac(made.text, pepper.current),
         pepper_version=pepper.current,
@@ -36,24 +272,30 @@ def create_key(work: Session, pepper: Pepper, *, tenant_id: str, name: str, now:
         status="active",
         created_at=now,
     )
-    add_or_raise(work, key, PlatformError("name_conflict", f"The tenant has an active key {quoted(name)}.", "name"))
     return key, made.text
 
 
-def list_keys(work: Session, tenant_id: str) -> list[ApiKey]:
-    """All keys of a tenant, oldest first, revoked ones included."""
-    return list(work.scalars(select(ApiKey).where(ApiKey.tenant_id == tenant_id).order_by(ApiKey.id)))
+def _revoke(work: Session, key: ApiKey, actor: Actor, action: Action, now: int, reason: str | None) -> None:
+    if key.status != "active":
+        return
+    key.status, key.revoked_at, key.revoke_reason = "revoked", now, reason
+    work.flush()
+    _record(work, key, actor, action, now, {"name": key.name, "reason": reason})
+    announce(work, Notice(key.tenant_id, key.id, "key_revoked", now))
 
 
-def revoke_key(work: Session, key_id: str, now: int) -> ApiKey:
-    """The key, revoked; a second time changes nothing.
+def _record(work: Session, key: ApiKey, actor: Actor, action: Action, now: int, details: dict[str, Any]) -> None:
+    record(work, tenant_id=key.tenant_id, actor=actor.name, action=action, subject=key.id, now=now, details=details)
 
-    Raises:
-        PlatformError: not_found.
-    """
-    key = work.scalars(select(ApiKey).where(ApiKey.id == key_id).with_for_update()).one_or_none()
-    if key is None:
-        raise PlatformError("not_found", f"There is no key {quoted(key_id)}.", "id")
-    if key.status == "active":
-        key.status, key.revoked_at = "revoked", now
-    return key
+
+def _details(grant: Grant) -> dict[str, Any]:
+    return {
+        "scopes": ordered(grant.scopes),
+        "allowed_adapters": None if grant.allowed_adapters is None else sorted(grant.allowed_adapters),
+        "ip_allowlist": grant.ip_allowlist,
+        "expires_at": None if grant.expires_at is None else unix_seconds(grant.expires_at),
+    }
+
+
+def _name_taken(name: str) -> PlatformError:
+    return PlatformError("name_conflict", f"The tenant has an active key {quoted(name)}.", "name")

@@ -3,60 +3,23 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
 
 from lorikeet_platform.accounts.access import Admin
-from lorikeet_platform.clock import unix_seconds
-from lorikeet_platform.context import get_context
+from lorikeet_platform.context import PlatformContext, get_context
+from lorikeet_platform.overview.memory import memory_of_tenant
 from lorikeet_platform.tenants import service
+from lorikeet_platform.tenants.schemas import (
+    Tenant,
+    TenantCreate,
+    TenantDetail,
+    TenantList,
+    TenantPatch,
+    TenantSuspend,
+)
 from lorikeet_platform.web.json_body import StrictJsonRoute
-from lorikeet_platform.web.listing import Listing
 
 router = APIRouter(prefix="/admin/v1", tags=["tenants"], route_class=StrictJsonRoute)
-
-
-class TenantCreate(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    slug: str = Field(pattern=service.SLUG_PATTERN, description="3 to 40 of a-z 0-9 -, never changed later")
-    display_name: str | None = Field(default=None, min_length=1, max_length=200)
-    weight: float = Field(
-        default=1.0,
-        gt=0,
-        le=service.MAX_WEIGHT,
-        allow_inf_nan=False,
-        strict=True,
-        description="share of the engine under load, relative to other tenants",
-    )
-
-
-class Tenant(BaseModel):
-    id: str
-    slug: str
-    display_name: str
-    status: str
-    weight: float
-    created_at: int
-    adapters: int
-    keys: int
-
-    @classmethod
-    def of(cls, summary: service.TenantSummary) -> Tenant:
-        tenant = summary.tenant
-        return cls(
-            id=tenant.id,
-            slug=tenant.slug,
-            display_name=tenant.display_name,
-            status=tenant.status,
-            weight=tenant.weight,
-            created_at=unix_seconds(tenant.created_at),
-            adapters=summary.n_adapters,
-            keys=summary.n_keys,
-        )
-
-
-class TenantList(Listing[Tenant]):
-    pass
 
 
 @router.get("/tenants", operation_id="list_tenants")
@@ -70,6 +33,52 @@ def create_tenant(body: TenantCreate, _admin: Admin, request: Request) -> Tenant
     context = get_context(request)
     with context.db.platform.unit_of_work() as work:
         tenant = service.create_tenant(
-            work, slug=body.slug, display_name=body.display_name, weight=body.weight, now=context.clock()
+            work,
+            slug=body.slug,
+            display_name=body.display_name,
+            weight=body.weight,
+            plan=body.plan,
+            keys_make_keys=body.keys_make_keys,
+            now=context.clock(),
         )
         return Tenant.of(service.TenantSummary(tenant, 0, 0))
+
+
+@router.get("/tenants/{slug}", operation_id="get_tenant")
+async def get_tenant(slug: str, _admin: Admin, request: Request) -> TenantDetail:
+    """The tenant, and what it holds of the engine's memory."""
+    context = get_context(request)
+    summary = await run_in_threadpool(_summary, context, slug)
+    return TenantDetail.with_memory(summary, await memory_of_tenant(context.engine_client, summary.tenant.id))
+
+
+@router.patch("/tenants/{slug}", operation_id="update_tenant")
+def update_tenant(slug: str, body: TenantPatch, _admin: Admin, request: Request) -> Tenant:
+    """Change what is said in the body; requests from now on go by it."""
+    context = get_context(request)
+    with context.db.platform.unit_of_work() as work:
+        tenant = service.update_tenant(work, slug, body.change(), context.clock())
+        return Tenant.of(service.summary_of(work, tenant))
+
+
+@router.post("/tenants/{slug}/suspend", operation_id="suspend_tenant")
+def suspend_tenant(slug: str, body: TenantSuspend, _admin: Admin, request: Request) -> Tenant:
+    """Refuse the tenant's requests and end its running answers; nothing of it is deleted."""
+    context = get_context(request)
+    with context.db.platform.unit_of_work() as work:
+        tenant = service.suspend_tenant(work, slug, context.clock(), body.reason)
+        return Tenant.of(service.summary_of(work, tenant))
+
+
+@router.post("/tenants/{slug}/resume", operation_id="resume_tenant")
+def resume_tenant(slug: str, _admin: Admin, request: Request) -> Tenant:
+    """Serve a suspended tenant again."""
+    context = get_context(request)
+    with context.db.platform.unit_of_work() as work:
+        tenant = service.resume_tenant(work, slug, context.clock())
+        return Tenant.of(service.summary_of(work, tenant))
+
+
+def _summary(context: PlatformContext, slug: str) -> service.TenantSummary:
+    with context.db.platform.read() as work:
+        return service.summary_of(work, service.get_tenant(work, slug))

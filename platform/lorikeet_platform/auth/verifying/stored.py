@@ -17,12 +17,14 @@ from sqlalchemy import Row, Select, and_, func, literal, select
 from lorikeet_platform.auth.key_format import public_id_of
 from lorikeet_platform.auth.pepper import Pepper
 from lorikeet_platform.auth.principal import Principal
+from lorikeet_platform.auth.scopes import Scope
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import ApiKey, KeyLimit, PlanLimit, Tenant, TenantLimit
 from lorikeet_platform.limits.effective import Dimension, Figures, effective_limits
 from lorikeet_platform.limits.standard import STANDARD_PLAN
 
 NO_MAC: Final = bytes(32)
+NO_SCOPES: Final[frozenset[Scope]] = frozenset()
 
 
 class StoredKeys:
@@ -71,6 +73,7 @@ def _by_public_id(public_id: str) -> Select[*tuple[Any, ...]]:
             Tenant.slug,
             Tenant.status.label("tenant_status"),
             Tenant.weight,
+            Tenant.keys_make_keys,
             Tenant.cache_salt,
             PlanLimit.dimension,
             PlanLimit.value.label("plan_value"),
@@ -97,7 +100,7 @@ def _principal(rows: Sequence[Row[*tuple[Any, ...]]]) -> Principal:
         tenant_status=first.tenant_status,
         key_id=first.id,
         subject_id=first.subject_id,
-        scopes=frozenset(first.scopes),
+        scopes=frozenset(first.scopes) - (NO_SCOPES if first.keys_make_keys else {"keys:write"}),
         allowed_adapters=None if first.allowed_adapters is None else frozenset(first.allowed_adapters),
         networks=tuple(ip_network(text) for text in first.ip_allowlist or ()),
         limits=effective_limits(_figures(rows, "plan"), _figures(rows, "tenant"), _figures(rows, "key")),
