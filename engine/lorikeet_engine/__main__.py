@@ -22,6 +22,7 @@ from lorikeet_engine.config import EngineConfig, read_config
 from lorikeet_engine.errors import EngineError
 from lorikeet_engine.health import HealthServer
 from lorikeet_engine.metrics import EngineCollector
+from lorikeet_engine.outbox.journal import Journal
 from lorikeet_engine.profiling.step_timeline import MAX_STEPS, StepTimeline
 from lorikeet_engine.profiling.timeline import NOT_PROFILED
 from lorikeet_engine.protocol import STANDSTILL_S, EngineInfo
@@ -41,12 +42,14 @@ def main() -> int:
         config = read_config(json.loads(arguments.config.read_text()))
         keys = keys_for(config.endpoint, config.socket_key_file)
         timeline = _timeline(*arguments.profile) if arguments.profile else None
+        journal = Journal(config.outbox_dir) if config.outbox_dir else None
         engine = build_engine(config, timeline=timeline)
         server = EngineServer(
             loop=engine.loop,
             info=_info(config, engine),
             endpoint=config.endpoint,
             keys=keys,
+            journal=journal,
             timeline=timeline or NOT_PROFILED,
         )
         health = _health_server(config, server)

@@ -63,6 +63,8 @@ class EngineConfig:
         store_endpoint: address of an S3 service other than AWS; `store_region` and `store_allow_http` (an endpoint
             without TLS is meant) as there.
         endpoint: ZeroMQ address of the engine, `ipc://…` or `tcp://…` (tcp needs `socket_key_file`).
+        outbox_dir: folder of what requests have used and nobody has put on record yet, so that it survives the engine;
+            one engine's alone. None = in memory only.
         device: "cpu", "cuda", or "auto" (cuda where there is one); with "auto" the automatic values stay 0 until
             `on_device` says which it is.
         dtype: "auto" (bf16 where the device computes in it, else fp32), "bfloat16", "float32" or, on cuda, "float16".
@@ -91,6 +93,7 @@ class EngineConfig:
     store_allow_http: bool = False
     endpoint: str
     socket_key_file: Path | None = None
+    outbox_dir: Path | None = None
     health_host: str = "127.0.0.1"
     health_port: int = 8100
     device: str = "cpu"

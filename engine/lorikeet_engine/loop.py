@@ -25,6 +25,7 @@ from lorikeet_engine.scheduling.events import Event, RequestFailure
 from lorikeet_engine.scheduling.plan import StepPlan, StepResult
 from lorikeet_engine.scheduling.request import Request
 from lorikeet_engine.scheduling.scheduler import Scheduler
+from lorikeet_engine.scheduling.waiting.caps import Cap
 from lorikeet_engine.scheduling.waiting.warming import Warming, WarmOutcome
 
 RATE_WINDOW_S = 10.0
@@ -147,9 +148,9 @@ class EngineLoop:
         self._warmed: list[WarmOutcome] = []
         self._recent: deque[tuple[float, int]] = deque()
 
-    def submit(self, requests: Sequence[Request], now: float) -> None:
+    def submit(self, requests: Sequence[Request], now: float, caps: Sequence[Cap] = ()) -> None:
         """Queue the requests of one submit; raises what `Scheduler.submit` raises."""
-        self.scheduler.submit(requests, now)
+        self.scheduler.submit(requests, now, caps)
 
     def abort(self, request_id: str) -> None:
         """Drop a request; no event of it comes any more."""

@@ -21,20 +21,26 @@ from lorikeet_engine.errors import EngineError, EngineUnavailable, InvalidReques
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.measure import measure
+from lorikeet_engine.outbox.book import Book, Notebook, Use
 from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
 from lorikeet_engine.protocol import (
     MAX_CHOICES,
     PROTOCOL_VERSION,
+    UNCLAIMED_AFTER_S,
     Abort,
     Admitted,
+    AskCounts,
     AskStats,
     ClientMessage,
+    Counts,
     EngineInfo,
     EngineMessage,
     EngineStats,
     Failed,
     Hello,
+    RequestCounts,
     Retire,
+    Settled,
     Stats,
     Step,
     Submit,
@@ -57,6 +63,10 @@ LINGER_MS = 500
 IDLE_WAIT_MS = 20
 LOADING_WAIT_MS = 2
 PUBLISH_EVERY_S = 1.0
+MESSAGES_A_TURN = 1000
+MAX_FRAME_BYTES = 16 << 20  # a prompt of two million tokens; whoever announces more loses its connection
+SAY_DROPPED_EVERY_S = 10.0
+MAX_CAPS = 8
 SEED_STRIDE = 1 << 64  # callers' seeds have 64 bits, so the answers of one request never repeat another's draws
 
 log = logging.getLogger(__name__)
@@ -73,6 +83,13 @@ class Client:
     last_seen_s: float
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
     sequences: set[str] = field(default_factory=set)
+
+
+class Answer(NamedTuple):
+    """Whose one answer of a request is, and where its use is counted."""
+
+    client: Client
+    use: Use
 
 
 class WarmCaller(NamedTuple):
@@ -93,9 +110,12 @@ class EngineServer:
         info: EngineInfo,
         endpoint: str,
         keys: SocketKeys | None,
+        journal: Notebook | None = None,
+        unclaimed_after_s: float = UNCLAIMED_AFTER_S,
         drain_s: float = DRAIN_S,
         timeline: Timeline = NOT_PROFILED,
     ) -> None:
+        """`journal`: where what requests have used survives this process; None = nowhere."""
         self._loop = loop
         self._timeline = timeline
         self._info = info
@@ -103,15 +123,19 @@ class EngineServer:
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         self._socket.linger = LINGER_MS
+        self._socket.maxmsgsize = MAX_FRAME_BYTES
         self._socket.sndhwm = 0  # tokens are never dropped; a dead client is dropped whole
         self._socket.router_handover = True  # a client that lost its connection comes back under its name
         keep_alive(self._socket)
         self._authenticator = secure_engine(self._socket, keys) if keys else None
         self._socket.bind(endpoint)
         self._clients: dict[bytes, Client] = {}
-        self._owners: dict[str, Client] = {}  # by sequence id
+        self._answers: dict[str, Answer] = {}  # by sequence id
+        self._dropped_s = float("-inf")
+        self._n_dropped = 0  # frames that were no messages, since it was last said
         self._stop = threading.Event()
         self._started_s = time.monotonic()
+        self._book = Book(journal, unclaimed_after_s=unclaimed_after_s, now=self._started_s)
         self.last_turn_s = self._started_s
         self.published = self.stats()  # for other threads: the live figures change while they are read
         self._published_s = self._started_s
@@ -122,11 +146,13 @@ class EngineServer:
             while not self._stop.is_set():
                 self.turn(wait_ms=self._wait_ms())
             deadline_s = time.monotonic() + self._drain_s
-            while self._owners and time.monotonic() < deadline_s:
+            while self._answers and time.monotonic() < deadline_s:
                 self.turn(wait_ms=self._wait_ms())
-            for request_id, client in self._owners.items():
-                self._send(client, _failed(request_id, EngineUnavailable("the engine is shutting down")))
+            for name, answer in list(self._answers.items()):
+                self._send(answer.client, _failed(name, EngineUnavailable("the engine is shutting down")))
+                self._forget(name)
         finally:
+            self._book.close(time.monotonic())
             if self._authenticator:
                 self._authenticator.stop()
             self._socket.close()
@@ -154,6 +180,7 @@ class EngineServer:
             with phase("send"):
                 self._send_events(events)
                 self._send_warmed()
+                self._book.turn(self.last_turn_s)
         if self.last_turn_s - self._published_s > PUBLISH_EVERY_S:
             self.published, self._published_s = self.stats(), self.last_turn_s
 
@@ -167,21 +194,22 @@ class EngineServer:
         return measure(self._loop, now=now, uptime_s=now - self._started_s)
 
     def _receive_all(self) -> None:
-        while True:
+        """What has come, but no more than `MESSAGES_A_TURN`: whoever floods the socket does not stop the loop."""
+        for _ in range(MESSAGES_A_TURN):
             try:
-                identity, frame = self._socket.recv_multipart(zmq.NOBLOCK)
+                identity, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            except ValueError:
-                log.warning("a message with an unexpected number of frames was dropped")
-                continue
-            client = self._clients.setdefault(identity, Client(identity, 0.0))
-            client.last_seen_s = time.monotonic()
             try:
+                (frame,) = frames
                 message = decode_client(frame)
-            except msgspec.MsgspecError:
-                log.warning("a frame that is no message of protocol %d was dropped", PROTOCOL_VERSION)
+            except (ValueError, msgspec.MsgspecError, RecursionError):  # not one frame, no message, or nested too deep
+                self._n_dropped += 1
                 continue
+            client = self._clients.get(identity)
+            if client is None:
+                client = self._clients[identity] = Client(identity, 0.0)
+            client.last_seen_s = time.monotonic()
             self._handle(client, message)
 
     def _handle(self, client: Client, message: ClientMessage) -> None:
@@ -198,6 +226,11 @@ class EngineServer:
             case Warm(ticket, tenant, digest):
                 caller = WarmCaller(client.identity, client.session, ticket)
                 self._loop.warm(AdapterKey(tenant, digest), time.monotonic(), caller)
+            case Settled(request_ids):
+                self._book.settle(request_ids)
+            case AskCounts(ticket, request_ids):
+                uses = self._book.known(request_ids) if request_ids else self._book.unclaimed(time.monotonic())
+                self._send(client, Counts(ticket, [_counts(use) for use in uses]))
             case AskStats(ticket):
                 self._send(client, Stats(ticket, self.stats()))
 
@@ -205,15 +238,24 @@ class EngineServer:
         try:
             if self.stopping:
                 raise EngineUnavailable("the engine is shutting down")
+            if self._book.is_full:
+                raise EngineUnavailable("too much of what requests have used is not on record yet; try again later")
             _check(message)
             requests = _requests(message)
-            self._loop.submit(requests, time.monotonic())
+            self._loop.submit(requests, time.monotonic(), message.caps)
         except EngineError as error:
             self._send(client, _failed(message.request_id, error))
         else:
+            use = self._book.open(
+                message.request_id,
+                tenant=message.tenant,
+                owner=client.session,
+                n_prompt=len(message.prompt),
+                n_answers=message.n,
+            )
             for request in requests:
                 client.sequences.add(request.request_id)
-                self._owners[request.request_id] = client
+                self._answers[request.request_id] = Answer(client, use)
 
     def _abort(self, client: Client, sequences: Iterable[str]) -> None:
         for name in client.sequences.intersection(sequences):
@@ -223,9 +265,10 @@ class EngineServer:
     def _send_events(self, events: Sequence[Event]) -> None:
         steps: dict[bytes, Step] = {}
         for event in events:
-            client = self._owners.get(event.request_id)
-            if client is None:
+            answer = self._answers.get(event.request_id)
+            if answer is None:
                 continue
+            client, use = answer
             if isinstance(event, RequestFailure):
                 self._send(client, _failed(event.request_id, event.error))
                 self._forget(event.request_id)
@@ -233,10 +276,13 @@ class EngineServer:
             step = steps.setdefault(client.identity, Step([], []))
             if isinstance(event, TokenOutput):
                 step.tokens.append(Token(event.request_id, event.token, event.finish_reason or ""))
+                self._book.count_token(use)
                 if event.finish_reason:
                     self._forget(event.request_id)
             else:
                 step.admitted.append(Admitted(event.request_id, event.cached_tokens, event.queue_s))
+                if event.request_id == use.request_id:  # the first answer; the others share the prompt with it
+                    use.n_cached = event.cached_tokens
         for identity, step in steps.items():
             self._send(self._clients[identity], step)
 
@@ -252,14 +298,20 @@ class EngineServer:
         self._socket.send_multipart([client.identity, encode(message)])
 
     def _forget(self, name: str) -> None:
-        self._owners.pop(name).sequences.discard(name)
+        client, use = self._answers.pop(name)
+        client.sequences.discard(name)
+        self._book.end_answer(use, time.monotonic())
 
     def _drop_silent_clients(self) -> None:
         limit = self.last_turn_s - CLIENT_TIMEOUT_S
         for client in [c for c in self._clients.values() if c.last_seen_s < limit]:
             log.warning("a client fell silent; %d sequences are aborted", len(client.sequences))
             self._abort(client, set(client.sequences))
+            self._book.leave(client.session)
             del self._clients[client.identity]
+        if self._n_dropped and self.last_turn_s - self._dropped_s > SAY_DROPPED_EVERY_S:
+            log.warning("%d frames that are no messages of protocol %d were dropped", self._n_dropped, PROTOCOL_VERSION)
+            self._n_dropped, self._dropped_s = 0, self.last_turn_s
 
 
 def _check(message: Submit) -> None:
@@ -272,6 +324,8 @@ def _check(message: Submit) -> None:
         raise InvalidRequest(f"top_k is {message.top_k}; it must be at least 0", param="top_k")
     if not 1 <= message.n <= MAX_CHOICES:
         raise InvalidRequest(f"n is {message.n}; it must be from 1 to {MAX_CHOICES}", param="n")
+    if len(message.caps) > MAX_CAPS:
+        raise InvalidRequest(f"a request comes with at most {MAX_CAPS} caps, not {len(message.caps)}")
     if not 0.0 < message.weight < float("inf"):
         raise InvalidRequest(f"weight is {message.weight}; it must be positive", param="weight")
 
@@ -293,6 +347,17 @@ def _requests(message: Submit) -> list[Request]:
         )
         for index in range(message.n)
     ]
+
+
+def _counts(use: Use) -> RequestCounts:
+    return RequestCounts(
+        request_id=use.request_id,
+        tenant=use.tenant,
+        state=use.state,
+        prompt_tokens=use.prompt_tokens,
+        cached_tokens=use.cached_tokens,
+        completion_tokens=use.completion_tokens,
+    )
 
 
 def _warmed(ticket: int, error: EngineError | None) -> Warmed:

@@ -10,6 +10,7 @@ from lorikeet_engine.scheduling.request import NEVER
 PreemptionMode = Literal["auto", "swap", "recompute"]
 
 BARRIER_AFTER_S, AGING_S = 3.0, 30.0
+IDLE_CREDIT = 1024.0  # an ordinary prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class SchedulerLimits:
             or the oldest requests of a tenant that sends too much would go before everybody else's.
         locality_quantum: virtual tokens of work that may go before the least served tenant's because its adapters are
             in the batch already; 0 = none.
+        idle_credit: virtual tokens by which a tenant that was idle may be ahead of the others when it comes back.
     """
 
     max_model_len: int
@@ -47,6 +49,7 @@ class SchedulerLimits:
     barrier_after_s: float = 3.0
     aging_s: float = NEVER
     locality_quantum: float = 0.0
+    idle_credit: float = 0.0
 
 
 class Knobs(Protocol):
@@ -108,6 +111,7 @@ def limits_of(
         tenant_arena_share=knobs.tenant_arena_share,
         barrier_after_s=min(BARRIER_AFTER_S, deadline_s / 2),
         aging_s=AGING_S if deadline_s == NEVER else max(AGING_S, deadline_s),
+        idle_credit=IDLE_CREDIT,
         locality_quantum=float(knobs.max_num_batched_tokens) if is_local_first else 0.0,
     )
 

@@ -41,11 +41,14 @@ class Siblings:
     Attributes:
         has_begun: whether one of them was ever admitted: their answer has begun, and the others belong to it.
         waiting: those that were not admitted yet, in order; the first one's prompt is expected to be computed.
+        subjects: for whom they count, once together; `n_left` of them are not over.
     """
 
     has_begun: bool = False
     waiting: dict[str, Request] = field(default_factory=dict)
     running: dict[str, Request] = field(default_factory=dict)
+    subjects: tuple[str, ...] = ()
+    n_left: int = 0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -67,7 +70,6 @@ class Request:
         n_charged: tokens that its tenant has paid for; what is computed again is not paid for again.
         n_lost: tokens that were computed and dropped at its last preemption.
         tried_step: the last step that looked at it.
-        goes_ahead: whether its prompt passed others that were begun before it.
         n_deferrals: steps it waited for another request to compute the prefix they share.
         blocked_since_s: when it was first passed over for want of memory or of its adapter.
         adapter_wait_since_s: when it was first passed over for want of its adapter.
@@ -101,7 +103,6 @@ class Request:
     tried_step: int = -1
     admitted_step: int = -1
     was_admitted: bool = False
-    goes_ahead: bool = False
     blocked_since_s: float = NEVER
     adapter_wait_since_s: float = NEVER
 
@@ -126,6 +127,12 @@ class Request:
     @property
     def n_left_to_compute(self) -> int:
         return len(self.tokens) - self.n_computed
+
+    @property
+    def virtual_finish(self) -> float:
+        """Its tenant's counter when the rest of its tokens is computed, as far as is known (`waiting.fairness`)."""
+        n_left = self.n_left_to_compute if self.was_admitted else self.n_expected
+        return self.account.service + n_left / self.account.weight
 
     @property
     def decodes(self) -> bool:

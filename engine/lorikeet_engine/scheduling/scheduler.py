@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lorikeet_engine.cost import DeviceProfile, ModelCost, StepShape
-from lorikeet_engine.errors import AdapterRetired, DeadlineExceeded, EngineError, EngineFailure, InvalidRequest
+from lorikeet_engine.errors import AdapterRetired, DeadlineExceeded, EngineError, EngineFailure
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
 from lorikeet_engine.memory.kv.manager import KvManager
@@ -66,7 +66,9 @@ class Scheduler:
         self.last_shape = StepShape()
         self.timing = StepTimeModel(cost, profile)
         self._prices = Prices(adapter_per_byte=Prices().output * REFERENCE_BATCH / cost.weights_bytes)
-        self._queue = FairQueue(quantum=limits.locality_quantum, deadline_s=limits.ttft_deadline_s)
+        self._queue = FairQueue(
+            quantum=limits.locality_quantum, idle_credit=limits.idle_credit, deadline_s=limits.ttft_deadline_s
+        )
         self._room = WaitingRoom(self._queue, residency, barrier_after_s=limits.barrier_after_s, aging_s=limits.aging_s)
         self._running = RunningSet()
         self._rates = Rates(self.timing, budget=limits.max_num_batched_tokens)
@@ -134,16 +136,13 @@ class Scheduler:
         """Queue the requests of one submit (more than one for n > 1, with one prompt), all of them or none.
 
         Raises:
-            InvalidRequest, ContextLengthExceeded: see `intake.check_request`; or an id that is in use.
+            InvalidRequest, ContextLengthExceeded: see `intake.check_together`.
             AdapterRetired: the adapter is being unloaded.
             AdapterUnavailable: it could not be loaded a moment ago.
-            Overloaded: a cap is reached, the queue is full, or the first token would come too late; see `AdmissionGate`.
+            Overloaded: a cap or the queue is full, or the first token would come too late; see `AdmissionGate`.
             ValueError: the requests are not choices of one prompt.
         """
-        check_together(requests, self._limits, self._kv)
-        for request in requests:
-            if request.request_id in self._running.by_id or request.request_id in self._room:
-                raise InvalidRequest(f"request id {request.request_id} is in use")
+        check_together(requests, self._limits, self._kv, known=(self._running.by_id, self._room))
         first = requests[0]
         if first.adapter and (refusal := self._residency.refusal(first.adapter, now)):
             raise refusal
@@ -321,14 +320,13 @@ class Scheduler:
             request.stage = Stage.PREEMPTED
         self.counters.preemptions[way] += 1
         request.n_preemptions += 1
-        request.goes_ahead = False
         self._seats.on_preemption(now, len(self._running))
         self._room.park(request, now)  # wants its adapter before it lets go of it
         self._leave_batch(request)
 
     def _plan_prefills(self, batch: Batch) -> None:
-        """Go on with the prompts that were begun: those that passed others first, then oldest first."""
-        for request in sorted(self._running, key=lambda request: not request.goes_ahead):
+        """Go on with the prompts that were begun, as fairness would have them done; of equal ones the oldest first."""
+        for request in sorted(self._running, key=lambda request: request.virtual_finish):
             if batch.budget > 0 and not request.decodes and request.admitted_step != batch.step_id:
                 self._add_chunk(request, batch)
 

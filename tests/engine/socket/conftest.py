@@ -14,7 +14,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from lorikeet_engine.client import EngineClient, Generation, GenerationRequest, SamplingParams
 from lorikeet_engine.memory.ledger import MemoryState
-from lorikeet_engine.protocol import EngineInfo
+from lorikeet_engine.outbox.journal import Journal
+from lorikeet_engine.protocol import UNCLAIMED_AFTER_S, EngineInfo
 from lorikeet_engine.server import EngineServer
 from lorikeet_engine.socket_keys import SocketKeys
 from tests.support.scripted_engine_parts import VOCAB, ScriptedEngine, scripted_engine
@@ -86,7 +87,16 @@ def byte_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class RunningEngine:
     """One `EngineServer` in a thread."""
 
-    def __init__(self, endpoint: str, *, keys: SocketKeys | None = None, drain_s: float = 0.2, **limits: Any) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        keys: SocketKeys | None = None,
+        drain_s: float = 0.2,
+        outbox_dir: Path | None = None,
+        unclaimed_after_s: float = UNCLAIMED_AFTER_S,
+        **limits: Any,
+    ) -> None:
         self.endpoint = endpoint
         self.parts: ScriptedEngine = scripted_engine(**{"max_model_len": 128, "n_blocks": 65} | limits)
         info = EngineInfo(
@@ -98,7 +108,15 @@ class RunningEngine:
             block_size=4,
             vocab=VOCAB,
         )
-        self.server = EngineServer(loop=self.parts.loop, info=info, endpoint=endpoint, keys=keys, drain_s=drain_s)
+        self.server = EngineServer(
+            loop=self.parts.loop,
+            info=info,
+            endpoint=endpoint,
+            keys=keys,
+            journal=Journal(outbox_dir) if outbox_dir else None,
+            unclaimed_after_s=unclaimed_after_s,
+            drain_s=drain_s,
+        )
         self._thread = threading.Thread(target=self.server.run)
         self._thread.start()
 

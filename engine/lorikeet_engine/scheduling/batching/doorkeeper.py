@@ -1,6 +1,6 @@
 """In which order the waiting are tried, and when nobody is.
 
-Before the prompts that were begun go on, one request of each tenant that has nothing in the batch may pass them.
+Before the prompts that were begun go on, those may pass them that would be done earlier under a fair share.
 
 The one that waited too long comes first, then those who were preempted, then new ones as fairness wants them. When
 the first of these lack KV blocks nobody passes them; when it lacks its adapter, others may run, but adapters are made
@@ -84,20 +84,22 @@ class Doorkeeper:
         batch.is_saturated = Outcome.NO_KV in outcomes
 
     def let_pass(self, batch: Batch, now: float) -> None:
-        """Start, before begun prompts go on, a request of each tenant that has nothing in the batch and had no more.
+        """Start, before begun prompts go on, what would be done before all of them if everybody had a fair share.
 
-        It does not wait for the rest of a long prompt then. It pays as for any prompt, so the next of its tenant passes
-        when the others have caught up: what a tenant can be behind grows by one prompt.
+        That is told by the virtual finish: a short prompt of a tenant that had little does not wait for the rest of a
+        long one of a tenant that had more, and equal tenants with equal prompts take turns after whole prompts.
         """
-        begun = min((r.account.service for r in self._running if not r.decodes), default=None)
-        if begun is None or not self._room or self._room.n_parked or self._seats.is_shut or self._room.barrier(now):
+        begun = [request for request in self._running if not request.decodes]
+        if not begun or not self._room or self._room.n_parked or self._seats.is_shut or self._room.barrier(now):
             return
+        soonest = min(request.virtual_finish for request in begun)
+        begun_for = {request.tenant for request in begun}
         for n_tried, request in enumerate(self._room.fair_order(lambda _: False, all_of_them=False), start=1):
             is_full = len(self._running) >= self._seats.seats or batch.budget < self._kv.block_size
-            if is_full or request.account.service > begun or n_tried > MAX_TRIES:
+            if is_full or request.account.service >= soonest or n_tried > MAX_TRIES:
                 return
-            if not request.account.n_running and self._try(request, batch, now) is Outcome.STARTED:
-                request.goes_ahead = True
+            if request.tenant not in begun_for and request.virtual_finish < soonest:
+                self._try(request, batch, now)
 
     def forget(self, request: Request) -> None:
         """It started or is over; if it was the barrier, what was kept for it is free at once."""

@@ -19,6 +19,7 @@ from lorikeet_engine.scheduling.events import Admitted
 from lorikeet_engine.scheduling.limits import SchedulerLimits, share_of
 from lorikeet_engine.scheduling.plan import BlockCopy
 from lorikeet_engine.scheduling.request import NEVER, Request, Stage
+from lorikeet_engine.scheduling.waiting.caps import Caps
 from lorikeet_engine.scheduling.waiting.fairness import Prices
 from lorikeet_engine.scheduling.waiting.room import WaitingRoom
 
@@ -49,6 +50,7 @@ class Starter:
         room: WaitingRoom,
         running: RunningSet,
         prices: Prices,
+        caps: Caps,
         counters: SchedulerCounters,
     ) -> None:
         self._kv = kv
@@ -56,6 +58,7 @@ class Starter:
         self._room = room
         self._running = running
         self._prices = prices
+        self._caps = caps
         self._counters = counters
         self._chunks = limits.enable_chunked_prefill
         self._watermark = max(1, int(WATERMARK * kv.n_usable))
@@ -166,6 +169,8 @@ class Starter:
         request.blocked_since_s = NEVER
         self.end_adapter_wait(request, now)
         if not request.was_admitted:
+            if not request.siblings.has_begun:
+                self._caps.begin(request.siblings)
             request.was_admitted = request.siblings.has_begun = True
             batch.admissions.append(Admitted(request.request_id, request.n_computed, now - request.arrival_s))
 

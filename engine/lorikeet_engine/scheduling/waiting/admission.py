@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lorikeet_engine.errors import InvalidRequest, Overloaded, TenantLimited
+from lorikeet_engine.errors import ConcurrencyLimited, InvalidRequest, Overloaded, QueueLimited, TenantLimited
 from lorikeet_engine.memory.adapters.residency import AdapterResidency, Residency
 from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.scheduling.counters import SchedulerCounters
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.request import NEVER, Request
+from lorikeet_engine.scheduling.waiting.caps import Cap, Caps, soonest_end, soonest_start
 from lorikeet_engine.scheduling.waiting.fairness import FairQueue, TenantAccount
 from lorikeet_engine.scheduling.waiting.rates import Rates
 
@@ -23,6 +24,12 @@ from lorikeet_engine.scheduling.waiting.rates import Rates
 CALM = 0.85
 SLOWEST_PACE = 0.1  # of the fair share: a tenant may stand still for a moment without being lost for ever
 RETRY_MIN_S, RETRY_MAX_S, JITTER = 1.0, 60.0, 0.2
+OWN_LIMITS: dict[str, type[TenantLimited]] = {  # by reason, those that the tenant's own requests are to blame for
+    "tenant_concurrency": ConcurrencyLimited,
+    "tenant_waiting": QueueLimited,
+    "tenant_queue": TenantLimited,
+    "ttft_tenant": TenantLimited,
+}
 GOLDEN = 0.6180339887498949  # its multiples spread evenly over [0, 1): jitter without randomness
 
 
@@ -53,6 +60,25 @@ class AdmissionGate:
         self._residency = residency
         self._rates = rates
         self._counters = counters
+        self.caps = Caps()
+
+    def check_caps(self, caps: Sequence[Cap], now: float) -> None:
+        """Raise if a subject has as many requests here as it may have, or as many of them wait as may wait.
+
+        Raises:
+            ConcurrencyLimited, QueueLimited: a cap is reached; where it is 0, waiting does not help.
+        """
+        excess = self.caps.excess(caps)
+        if excess is None:
+            return
+        if excess.reason == "tenant_waiting":
+            start = soonest_start(excess.presence)
+            late_s = 0.0 if start is None else start - now
+        else:
+            steps = soonest_end(excess.presence)
+            late_s = self.queue_s() if steps is None else steps * self._rates.step_s(0)
+        late_s = max(late_s, RETRY_MIN_S / (1.0 - JITTER))  # whatever the jitter, not before RETRY_MIN_S
+        self._refuse(excess.reason, excess.detail, late_s, helps=excess.allowed > 0)
 
     def check_deadline(
         self, requests: Sequence[Request], account: TenantAccount, now: float, *, started_tokens: int
@@ -170,13 +196,14 @@ class AdmissionGate:
             return 0.0
         return missing / self._rates.blocks_s
 
-    def _refuse(self, reason: str, detail: str, late_s: float | None = None) -> None:
+    def _refuse(self, reason: str, detail: str, late_s: float | None = None, *, helps: bool = True) -> None:
+        """`helps`: whether waiting does."""
         self._counters.refusals[reason] += 1
         if late_s is None:
             late_s = self.queue_s()
         jitter = 1.0 + JITTER * (2.0 * (self._counters.refusals[reason] * GOLDEN % 1.0) - 1.0)
-        retry_after_s = min(max(late_s, RETRY_MIN_S), RETRY_MAX_S) * jitter
-        if reason in ("tenant_queue", "ttft_tenant"):
-            raise TenantLimited(f"your own limit: {detail}", retry_after_s=retry_after_s, reason=reason)
+        retry_after_s = min(max(late_s, RETRY_MIN_S), RETRY_MAX_S) * jitter if helps else None
+        if own := OWN_LIMITS.get(reason):
+            raise own(f"your own limit: {detail}", retry_after_s=retry_after_s, reason=reason)
         cause = "the adapter is loading" if reason == "ttft_adapter" else "the engine is full"
         raise Overloaded(f"{cause}: {detail}", retry_after_s=retry_after_s, reason=reason)

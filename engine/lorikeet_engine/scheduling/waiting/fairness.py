@@ -1,8 +1,9 @@
 """Whose turn it is: weighted virtual token counters (VTC, arXiv 2401.00588), one a tenant.
 
 A counter grows with the service that a tenant receives, divided by its weight; the tenant with the smallest one is
-next. A tenant that comes back from idleness is lifted to the smallest counter of those at work, so idle time earns no
-credit; it keeps a larger one, so going idle for a moment erases no debt.
+next. A tenant that comes back from idleness is lifted to the smallest counter of those at work, less a small credit that
+does not add up: idle time earns no more than one prompt that goes before a stranger's. It keeps a larger counter, so
+going idle for a moment erases no debt.
 
 Between two continuously backlogged tenants the received service per weight differs by at most about twice the largest
 single charge: one step's tokens at the input price, or the running tokens at the output price.
@@ -90,8 +91,9 @@ class TenantAccount:
 class FairQueue:
     """The accounts of all tenants, and the order in which their requests are tried."""
 
-    def __init__(self, *, quantum: float, deadline_s: float) -> None:
+    def __init__(self, *, quantum: float, deadline_s: float, idle_credit: float = 0.0) -> None:
         self._quantum = quantum
+        self._idle_credit = idle_credit
         self._deadline_s = deadline_s
         self._accounts: dict[str, TenantAccount] = {}
         self._serial = 0
@@ -112,7 +114,8 @@ class FairQueue:
     def wake(self, account: TenantAccount) -> None:
         """Lift the counter of a tenant that was idle until now; called before its work is counted."""
         if account.is_idle:
-            account.service = max(account.service, self.smallest_service())
+            is_alone = all(other.is_idle for other in self._accounts.values())
+            account.service = max(account.service, self._virtual_time() - (0.0 if is_alone else self._idle_credit))
 
     def push(self, account: TenantAccount, request: Request, n_tokens: int, now: float) -> None:
         self.wake(account)
@@ -142,6 +145,11 @@ class FairQueue:
         active = [account.service for account in self._accounts.values() if not account.is_idle]
         return min(active, default=self._served_minimum)
 
+    def _virtual_time(self) -> float:
+        """The highest that the smallest counter ever was: a credit that was given does not lower it for the next."""
+        self._served_minimum = max(self._served_minimum, self.smallest_service())
+        return self._served_minimum
+
     def loads(self) -> list[TenantLoad]:
         """Every tenant at work."""
         return [
@@ -164,7 +172,7 @@ class FairQueue:
         if not backlog:
             return
         heapify(backlog)
-        self._served_minimum = backlog[0][0]
+        self._served_minimum = max(self._served_minimum, backlog[0][0])
         if self._quantum:
             yield from self._local_heads(backlog, is_local)
         while backlog:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from lorikeet_engine.errors import ContextLengthExceeded, InvalidRequest
 from lorikeet_engine.memory.kv.manager import KvManager
@@ -10,6 +10,23 @@ from lorikeet_engine.memory.kv.prefix_index import PrefixChain, prefix_root
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.request import Request, Siblings
 from lorikeet_engine.scheduling.waiting.fairness import TenantAccount
+
+
+def check_together(
+    requests: Sequence[Request], limits: SchedulerLimits, kv: KvManager, *, known: Sequence[Container[str]]
+) -> None:
+    """Raise unless these are choices of one prompt, each could run, and none has an id that is known.
+
+    Raises:
+        InvalidRequest, ContextLengthExceeded: see `check_request`; or an id that is in use.
+        ValueError: they are not choices of one prompt.
+    """
+    if len({request.origin for request in requests}) != 1:
+        raise ValueError("requests of one submit have one tenant, adapter and prompt")
+    for request in requests:
+        check_request(request, limits, kv)
+        if any(request.request_id in ids for ids in known):
+            raise InvalidRequest(f"request id {request.request_id} is in use")
 
 
 def check_request(request: Request, limits: SchedulerLimits, kv: KvManager) -> None:
@@ -64,3 +81,5 @@ def bind_choices(requests: Sequence[Request], account: TenantAccount, limits: Sc
         request.account, request.siblings = account, siblings
         request.chain = chain.branch(len(chain.keys))
         request.n_expected = 1
+    first = requests[0]
+    first.n_expected = first.n_prompt - len(kv.lookup(first.chain, first.n_prompt).blocks) * kv.block_size

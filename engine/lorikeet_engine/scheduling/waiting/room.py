@@ -36,7 +36,7 @@ class WaitingRoom:
     def __len__(self) -> int:
         return len(self._new) + len(self._parked)
 
-    def __contains__(self, request_id: str) -> bool:
+    def __contains__(self, request_id: object) -> bool:
         return request_id in self._new or request_id in self._parked
 
     @property

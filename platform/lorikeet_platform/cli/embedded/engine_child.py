@@ -22,6 +22,7 @@ def write_engine_config(settings: Settings, *, model_dir: Path, endpoint: str, p
         "endpoint": endpoint,
         "socket_key_file": str(settings.engine_key_file) if settings.engine_key_file else None,
         "max_rank": settings.max_rank,
+        "outbox_dir": str(settings.outbox_dir.resolve()),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(config, indent=1), encoding="utf-8")

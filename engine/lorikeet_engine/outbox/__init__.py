@@ -1,0 +1,1 @@
+"""What requests have used, until somebody has put it on record."""
