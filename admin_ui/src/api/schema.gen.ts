@@ -102,6 +102,70 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/tenants/{slug}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Tenant
+         * @description The tenant, and what it holds of the engine's memory.
+         */
+        get: operations["get_tenant"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Update Tenant
+         * @description Change what is said in the body; requests from now on go by it.
+         */
+        patch: operations["update_tenant"];
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/suspend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Suspend Tenant
+         * @description Refuse the tenant's requests and end its running answers; nothing of it is deleted.
+         */
+        post: operations["suspend_tenant"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume Tenant
+         * @description Serve a suspended tenant again.
+         */
+        post: operations["resume_tenant"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/tenants/{slug}/keys": {
         parameters: {
             query?: never;
@@ -109,7 +173,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List Keys */
+        /**
+         * List Keys
+         * @description All keys, oldest first, revoked ones included.
+         */
         get: operations["list_keys"];
         put?: never;
         /**
@@ -123,7 +190,48 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/v1/keys/{key_id}/revoke": {
+    "/admin/v1/tenants/{slug}/keys/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get Key */
+        get: operations["get_key"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Update Key
+         * @description Change what is said in the body; a key can make no key more than itself.
+         */
+        patch: operations["update_key"];
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/keys/{id}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rotate Key
+         * @description Create the key's successor and return its secret, once; the old key ends after the overlap.
+         */
+        post: operations["rotate_key"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/keys/{id}/revoke": {
         parameters: {
             query?: never;
             header?: never;
@@ -134,9 +242,53 @@ export interface paths {
         put?: never;
         /**
          * Revoke Key
-         * @description The key stops working at once in this process, within five seconds in others.
+         * @description The key stops working at once and its running answers end: here now, in other processes within a second.
          */
         post: operations["revoke_key"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/keys/{id}/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Key Limits
+         * @description What is in force for the key, and who said so.
+         */
+        get: operations["get_key_limits"];
+        /**
+         * Set Key Limits
+         * @description Set limits of the key and of its successors; dimensions that are not named stay.
+         */
+        put: operations["set_key_limits"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/leaked_keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Report Leaked Key
+         * @description Revoke a key that was found where it should not be, whosever it is.
+         */
+        post: operations["report_leaked_key"];
         delete?: never;
         options?: never;
         head?: never;
@@ -517,6 +669,66 @@ export interface paths {
         patch: operations["append_to_upload"];
         trace?: never;
     };
+    "/admin/v1/tenants/{slug}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Usage
+         * @description Requests and tokens by time and group, as JSON, CSV or lines of JSON; exact to the last settled request.
+         */
+        get: operations["get_usage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/tenants/{slug}/usage/records": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Usage Records
+         * @description Single requests, the newest first; those that run, too.
+         */
+        get: operations["list_usage_records"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get All Usage
+         * @description Requests and tokens of all tenants.
+         */
+        get: operations["get_all_usage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/livez": {
         parameters: {
             query?: never;
@@ -890,6 +1102,19 @@ export interface components {
             code: string;
         };
         /**
+         * Figures
+         * @description `burst`, of rpm and tpm: how much may come at once; null = a minute's worth.
+         */
+        Figures: {
+            /**
+             * Value
+             * @description 0 = nothing at all
+             */
+            value: number;
+            /** Burst */
+            burst?: number | null;
+        };
+        /**
          * Guard
          * @description When an alias goes back to its previous revision by itself.
          *
@@ -917,6 +1142,8 @@ export interface components {
         /**
          * Key
          * @description A key without its secret; `hint` is the secret's last four characters.
+         *
+         *     `subject_id` is the first key of the lineage that rotation keeps: limits and budgets are of it.
          */
         Key: {
             /** Id */
@@ -927,21 +1154,80 @@ export interface components {
             hint: string;
             /** Public Id */
             public_id: string;
-            /** Status */
-            status: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "active" | "revoked";
+            /** Scopes */
+            scopes: ("inference" | "models:read" | "adapters:read" | "adapters:write" | "deployments:write" | "keys:read" | "keys:write" | "usage:read" | "audit:read")[];
+            /**
+             * Allowed Adapters
+             * @description names of those that still exist; null = everything
+             */
+            allowed_adapters: string[] | null;
+            /** Ip Allowlist */
+            ip_allowlist: string[] | null;
+            /** Subject Id */
+            subject_id: string;
+            /** Rotated From */
+            rotated_from: string | null;
+            /**
+             * Replaced At
+             * @description since when it has a successor
+             */
+            replaced_at: number | null;
+            /** Created By */
+            created_by: string;
             /** Created At */
             created_at: number;
             /** Expires At */
             expires_at: number | null;
             /** Revoked At */
             revoked_at: number | null;
-            /** Last Used At */
+            /** Revoke Reason */
+            revoke_reason: string | null;
+            /**
+             * Last Used At
+             * @description to the minute
+             */
             last_used_at: number | null;
+            /** Last Used Network */
+            last_used_network: string | null;
         };
         /** KeyCreate */
         KeyCreate: {
             /** Name */
             name: string;
+            /**
+             * Scopes
+             * @description left out of a new key: all that its maker has, but keys:…
+             * @default []
+             */
+            scopes: ("inference" | "models:read" | "adapters:read" | "adapters:write" | "deployments:write" | "keys:read" | "keys:write" | "usage:read" | "audit:read")[];
+            /**
+             * Allowed Adapters
+             * @description names: it may use these and not the base model; null = everything
+             */
+            allowed_adapters?: string[] | null;
+            /**
+             * Ip Allowlist
+             * @description networks to be used from; null = anywhere
+             */
+            ip_allowlist?: string[] | null;
+            /**
+             * Expires At
+             * @description seconds since 1970; null = never
+             */
+            expires_at?: number | null;
+            /**
+             * Limits
+             * @description limits of its own, by dimension
+             * @default {}
+             */
+            limits: {
+                [key: string]: components["schemas"]["Figures"];
+            };
         };
         /** KeyList */
         KeyList: {
@@ -953,6 +1239,49 @@ export interface components {
             object: "list";
             /** Data */
             data: components["schemas"]["Key"][];
+        };
+        /** KeyPatch */
+        KeyPatch: {
+            /**
+             * Name
+             * @default
+             */
+            name: string;
+            /**
+             * Scopes
+             * @description left out of a new key: all that its maker has, but keys:…
+             * @default []
+             */
+            scopes: ("inference" | "models:read" | "adapters:read" | "adapters:write" | "deployments:write" | "keys:read" | "keys:write" | "usage:read" | "audit:read")[];
+            /**
+             * Allowed Adapters
+             * @description names: it may use these and not the base model; null = everything
+             */
+            allowed_adapters?: string[] | null;
+            /**
+             * Ip Allowlist
+             * @description networks to be used from; null = anywhere
+             */
+            ip_allowlist?: string[] | null;
+            /**
+             * Expires At
+             * @description seconds since 1970; null = never
+             */
+            expires_at?: number | null;
+        };
+        /** KeyRevoke */
+        KeyRevoke: {
+            /** Reason */
+            reason?: string | null;
+        };
+        /** KeyRotate */
+        KeyRotate: {
+            /**
+             * Overlap Hours
+             * @description how long the old key works beside it
+             * @default 24
+             */
+            overlap_hours: number;
         };
         /**
          * KeyWithSecret
@@ -967,18 +1296,56 @@ export interface components {
             hint: string;
             /** Public Id */
             public_id: string;
-            /** Status */
-            status: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "active" | "revoked";
+            /** Scopes */
+            scopes: ("inference" | "models:read" | "adapters:read" | "adapters:write" | "deployments:write" | "keys:read" | "keys:write" | "usage:read" | "audit:read")[];
+            /**
+             * Allowed Adapters
+             * @description names of those that still exist; null = everything
+             */
+            allowed_adapters: string[] | null;
+            /** Ip Allowlist */
+            ip_allowlist: string[] | null;
+            /** Subject Id */
+            subject_id: string;
+            /** Rotated From */
+            rotated_from: string | null;
+            /**
+             * Replaced At
+             * @description since when it has a successor
+             */
+            replaced_at: number | null;
+            /** Created By */
+            created_by: string;
             /** Created At */
             created_at: number;
             /** Expires At */
             expires_at: number | null;
             /** Revoked At */
             revoked_at: number | null;
-            /** Last Used At */
+            /** Revoke Reason */
+            revoke_reason: string | null;
+            /**
+             * Last Used At
+             * @description to the minute
+             */
             last_used_at: number | null;
+            /** Last Used Network */
+            last_used_network: string | null;
             /** Secret */
             secret: string;
+        };
+        /** LeakedKey */
+        LeakedKey: {
+            /**
+             * Key
+             * @description the whole key, as it was found
+             */
+            key: string;
         };
         /**
          * Ledger
@@ -1023,6 +1390,44 @@ export interface components {
             /** By Tenant */
             by_tenant: components["schemas"]["TenantBytes"][];
         };
+        /**
+         * LimitInForce
+         * @description The smallest of what key, tenant and plan say; `origin` is who said it.
+         */
+        LimitInForce: {
+            /**
+             * Value
+             * @description 0 = nothing at all
+             */
+            value: number;
+            /** Burst */
+            burst?: number | null;
+            /**
+             * Origin
+             * @enum {string}
+             */
+            origin: "plan" | "tenant" | "key";
+            /** @description what was set for this subject itself */
+            own: components["schemas"]["Figures"] | null;
+            plan: components["schemas"]["Figures"];
+        };
+        /** Limits */
+        Limits: {
+            /** Limits */
+            limits: {
+                [key: string]: components["schemas"]["LimitInForce"];
+            };
+        };
+        /** LimitsPut */
+        LimitsPut: {
+            /**
+             * Limits
+             * @description by dimension; null = no limit of its own; others stay
+             */
+            limits: {
+                [key: string]: components["schemas"]["Figures"] | null;
+            };
+        };
         /** Live */
         Live: {
             /**
@@ -1031,6 +1436,22 @@ export interface components {
              * @constant
              */
             status: "live";
+        };
+        /**
+         * Memory
+         * @description What the tenant holds of the engine's memory, by the engine's own ledgers.
+         */
+        Memory: {
+            /**
+             * Adapter Bytes
+             * @description of adapters that are resident
+             */
+            adapter_bytes: number;
+            /**
+             * Kv Bytes
+             * @description of running requests, and of what is kept of prefixes
+             */
+            kv_bytes: number;
         };
         /** Overview */
         Overview: {
@@ -1194,12 +1615,21 @@ export interface components {
             slug: string;
             /** Display Name */
             display_name: string;
-            /** Status */
-            status: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "active" | "suspended";
+            /** Plan */
+            plan: string;
             /** Weight */
             weight: number;
+            /** Keys Make Keys */
+            keys_make_keys: boolean;
             /** Created At */
             created_at: number;
+            /** Suspended At */
+            suspended_at: number | null;
             /** Adapters */
             adapters: number;
             /** Keys */
@@ -1227,6 +1657,48 @@ export interface components {
              * @default 1
              */
             weight: number;
+            /**
+             * Plan
+             * @description what the tenant may do: a plan's id
+             * @default standard
+             */
+            plan: string;
+            /**
+             * Keys Make Keys
+             * @description whether API keys may have the scope keys:write
+             * @default false
+             */
+            keys_make_keys: boolean;
+        };
+        /** TenantDetail */
+        TenantDetail: {
+            /** Id */
+            id: string;
+            /** Slug */
+            slug: string;
+            /** Display Name */
+            display_name: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "active" | "suspended";
+            /** Plan */
+            plan: string;
+            /** Weight */
+            weight: number;
+            /** Keys Make Keys */
+            keys_make_keys: boolean;
+            /** Created At */
+            created_at: number;
+            /** Suspended At */
+            suspended_at: number | null;
+            /** Adapters */
+            adapters: number;
+            /** Keys */
+            keys: number;
+            /** @description null while no engine answers */
+            memory: components["schemas"]["Memory"] | null;
         };
         /** TenantList */
         TenantList: {
@@ -1238,6 +1710,35 @@ export interface components {
             object: "list";
             /** Data */
             data: components["schemas"]["Tenant"][];
+        };
+        /**
+         * TenantPatch
+         * @description What is left out stays.
+         */
+        TenantPatch: {
+            /**
+             * Display Name
+             * @default
+             */
+            display_name: string;
+            /**
+             * Weight
+             * @description share of the engine under load, relative to other tenants
+             * @default 1
+             */
+            weight: number;
+            /**
+             * Plan
+             * @description what the tenant may do: a plan's id
+             * @default
+             */
+            plan: string;
+            /**
+             * Keys Make Keys
+             * @description whether API keys may have the scope keys:write
+             * @default false
+             */
+            keys_make_keys: boolean;
         };
         /** TenantPrefixUse */
         TenantPrefixUse: {
@@ -1266,6 +1767,14 @@ export interface components {
              * @description virtual counter: tokens served, divided by the weight; the lowest is next
              */
             service: number;
+        };
+        /** TenantSuspend */
+        TenantSuspend: {
+            /**
+             * Reason
+             * @description kept in the audit events
+             */
+            reason?: string | null;
         };
         /**
          * Upload
@@ -1297,6 +1806,162 @@ export interface components {
             object: "list";
             /** Data */
             data: components["schemas"]["Upload"][];
+        };
+        /**
+         * UsageRecord
+         * @description One admitted request. Times are unix seconds; figures are zero while `state` is open.
+         */
+        UsageRecord: {
+            /** Request Id */
+            request_id: string;
+            /** Key Id */
+            key_id: string;
+            /** Key Name */
+            key_name: string;
+            /** Route */
+            route: string;
+            /**
+             * Model
+             * @description name@number of the adapter's version, or the base model
+             */
+            model: string;
+            /** Base Model */
+            base_model: string;
+            /** Adapter Id */
+            adapter_id: string | null;
+            /** Version Id */
+            version_id: string | null;
+            /** Stream */
+            stream: boolean;
+            /** N */
+            n: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "open" | "settled";
+            /** Outcome */
+            outcome: string | null;
+            /** Settled By */
+            settled_by: string | null;
+            /**
+             * Reserved Tokens
+             * @description held in the month's budgets until the record is settled
+             */
+            reserved_tokens: number;
+            /** Prompt Tokens */
+            prompt_tokens: number;
+            /** Cached Tokens */
+            cached_tokens: number;
+            /** Completion Tokens */
+            completion_tokens: number;
+            /** Admitted At */
+            admitted_at: number;
+            /** Settled At */
+            settled_at: number | null;
+            /**
+             * Ttft Ms
+             * @description from admission to the first token
+             */
+            ttft_ms: number | null;
+        };
+        /** UsageRecordPage */
+        UsageRecordPage: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object: "list";
+            /** Data */
+            data: components["schemas"]["UsageRecord"][];
+            /** Has More */
+            has_more: boolean;
+            /** Next */
+            next: string | null;
+        };
+        /**
+         * UsageReport
+         * @description Buckets lie on UTC, and so do `start` and `end`; those in which nothing was settled are left out.
+         */
+        UsageReport: {
+            /**
+             * Object
+             * @default usage
+             * @constant
+             */
+            object: "usage";
+            /**
+             * Bucket
+             * @enum {string}
+             */
+            bucket: "1m" | "1h" | "1d";
+            /** Start */
+            start: number;
+            /** End */
+            end: number;
+            /** Group By */
+            group_by: ("tenant" | "key" | "model" | "adapter" | "version")[];
+            /** Data */
+            data: components["schemas"]["UsageSum"][];
+        };
+        /**
+         * UsageSum
+         * @description What one bucket and group used. Which of the first fields there are depends on `group_by`.
+         */
+        UsageSum: {
+            /** Bucket Start */
+            bucket_start: number;
+            /**
+             * Tenant
+             * @description with group_by=tenant: its slug
+             */
+            tenant?: string | null;
+            /**
+             * Key
+             * @description with group_by=key: its id
+             */
+            key?: string | null;
+            /** Key Name */
+            key_name?: string | null;
+            /**
+             * Model
+             * @description with group_by=model: the base model
+             */
+            model?: string | null;
+            /**
+             * Adapter
+             * @description with group_by=adapter: its name; null for the base model
+             */
+            adapter?: string | null;
+            /** Adapter Id */
+            adapter_id?: string | null;
+            /**
+             * Version
+             * @description with group_by=version: name@number; null for the base model
+             */
+            version?: string | null;
+            /** Version Id */
+            version_id?: string | null;
+            /**
+             * Requests
+             * @description settled ones, refused by the engine or answered
+             */
+            requests: number;
+            /**
+             * Errors
+             * @description of them, those that did not end with `ok`
+             */
+            errors: number;
+            /** Prompt Tokens */
+            prompt_tokens: number;
+            /**
+             * Cached Tokens
+             * @description the part of prompt_tokens found in the prefix cache
+             */
+            cached_tokens: number;
+            /** Completion Tokens */
+            completion_tokens: number;
         };
         /**
          * Version
@@ -1592,6 +2257,138 @@ export interface operations {
             };
         };
     };
+    get_tenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantDetail"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    update_tenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TenantPatch"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tenant"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    suspend_tenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TenantSuspend"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tenant"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    resume_tenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tenant"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     list_keys: {
         parameters: {
             query?: never;
@@ -1658,16 +2455,226 @@ export interface operations {
             };
         };
     };
+    get_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Key"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    update_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeyPatch"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Key"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    rotate_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeyRotate"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyWithSecret"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     revoke_key: {
         parameters: {
             query?: never;
             header?: never;
             path: {
-                key_id: string;
+                id: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeyRevoke"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Key"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_key_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                slug: string;
             };
             cookie?: never;
         };
         requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Limits"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    set_key_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LimitsPut"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Limits"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    report_leaked_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LeakedKey"];
+            };
+        };
         responses: {
             /** @description Successful Response */
             200: {
@@ -2550,6 +3557,126 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_usage: {
+        parameters: {
+            query?: {
+                /** @description unix seconds; the bucket that it lies in is the first */
+                start?: number | null;
+                /** @description unix seconds, not included; the default is now */
+                end?: number | null;
+                /** @description up to 1 day of minutes, 92 days of hours */
+                bucket?: "1m" | "1h" | "1d";
+                /** @description a list of key, model, adapter, version; administrators also tenant */
+                group_by?: string | null;
+                format?: "json" | "csv" | "jsonl";
+            };
+            header?: never;
+            path: {
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UsageReport"];
+                    "text/csv; charset=utf-8": string;
+                    "application/x-ndjson": string;
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_usage_records: {
+        parameters: {
+            query?: {
+                /** @description entries of a page */
+                limit?: number;
+                /** @description `next` of the page before */
+                after?: string | null;
+            };
+            header?: never;
+            path: {
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UsageRecordPage"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_all_usage: {
+        parameters: {
+            query?: {
+                /** @description unix seconds; the bucket that it lies in is the first */
+                start?: number | null;
+                /** @description unix seconds, not included; the default is now */
+                end?: number | null;
+                /** @description up to 1 day of minutes, 92 days of hours */
+                bucket?: "1m" | "1h" | "1d";
+                /** @description a list of key, model, adapter, version; administrators also tenant */
+                group_by?: string | null;
+                format?: "json" | "csv" | "jsonl";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UsageReport"];
+                    "text/csv; charset=utf-8": string;
+                    "application/x-ndjson": string;
+                };
             };
             /** @description Every refusal and failure */
             default: {
