@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lorikeet_engine.client import Delta, EngineClient, EngineInfo, Generation, GenerationRequest, Usage
+from lorikeet_engine.client import Delta, EngineClient, EngineInfo, Generation, GenerationRequest, RequestCounts, Usage
 from lorikeet_engine.errors import EngineError, EngineUnavailable
 
 CONTEXT = 64
@@ -71,6 +71,7 @@ class ScriptedEngine(EngineClient):
     warmed: list[tuple[str, str]] = field(default_factory=list)  # tenant, digest
     retired: list[tuple[str, str, bool]] = field(default_factory=list)  # tenant, digest, by force
     unloadable: dict[str, EngineError] = field(default_factory=dict)  # by digest
+    left: list[RequestCounts] = field(default_factory=list)  # ended, not settled, and nobody's
     on_record: list[str] = field(default_factory=list)  # request ids that need not be remembered
 
     @property
@@ -115,3 +116,8 @@ class ScriptedEngine(EngineClient):
 
     async def settled(self, request_ids: Sequence[str]) -> None:
         self.on_record += request_ids
+        self.left = [entry for entry in self.left if entry.request_id not in request_ids]
+
+    async def counts(self, request_ids: Sequence[str] = ()) -> Sequence[RequestCounts]:
+        self.info  # noqa: B018
+        return [entry for entry in self.left if entry.request_id in request_ids or not request_ids]

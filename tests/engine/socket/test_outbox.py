@@ -151,7 +151,7 @@ def test_f_5_a_client_that_fell_silent_leaves_its_requests_to_the_others(
             await answer(await gone.generate(generation_request("ended")))
             generation = await gone.generate(generation_request("running", max_tokens=120))
             async for _ in generation:
-                if generation.usage.completion_tokens == 10:
+                if generation.usage.completion_tokens >= 10:
                     break
             for task in gone._tasks:
                 task.cancel()
