@@ -208,3 +208,31 @@ def test_accounts_of_tenants_that_are_gone_are_forgotten_those_in_debt_last() ->
 def test_prices_are_as_documented() -> None:
     assert (Prices().input, Prices().cached, Prices().output) == (1.0, 0.1, 2.0)
     assert LOOKAHEAD == 8
+
+
+def test_idle_time_earns_one_small_credit_and_no_second_one_for_the_next_who_comes() -> None:
+    credit = 20.0
+    backlog = Backlog({"busy": 1.0, "first": 1.0, "second": 1.0}, idle_credit=credit)
+    for _ in range(60):
+        backlog.fill("busy")
+        backlog.engine.step()
+    busy = backlog.engine.service_of("busy")
+    backlog.fill("first", 1)
+    backlog.fill("second", 1)
+    assert backlog.engine.service_of("first") == busy - credit
+    assert backlog.engine.service_of("second") == busy - credit
+    backlog.engine.drain()
+
+
+def test_a_tenant_that_keeps_coming_back_gets_no_more_than_its_share_and_one_credit() -> None:
+    credit = 100.0
+    backlog = Backlog({"busy": 1.0, "hopping": 1.0}, idle_credit=credit)
+    for _ in range(400):
+        backlog.fill("busy")
+        hops = {load.tenant for load in backlog.engine.scheduler.tenants()}
+        if "hopping" not in hops:  # it was idle: here it is again, with as much as one step takes
+            backlog.fill("hopping", 2)
+        backlog.engine.step()
+    served = backlog.served()
+    assert served["hopping"] <= served["busy"] + credit + BOUND
+    backlog.engine.drain()
