@@ -17,7 +17,7 @@ from lorikeet_platform.auth.scopes import needs
 from lorikeet_platform.clock import unix_seconds
 from lorikeet_platform.context import PlatformContext, get_context
 from lorikeet_platform.db.tables import AdapterVersion
-from lorikeet_platform.errors import model_not_found
+from lorikeet_platform.errors import PlatformError, model_not_found
 from lorikeet_platform.registry.catalogue import AdapterEntry, AliasEntry, list_adapters
 from lorikeet_platform.registry.names import DEFAULT_ALIAS, parse_model
 from lorikeet_platform.registry.schemas import AliasTarget
@@ -50,12 +50,13 @@ class ModelList(BaseModel):
 @router.get("/v1/models", operation_id="list_models")
 @needs("models:read", "inference")
 def list_models(request: Request, caller: Caller) -> ModelList:
-    """The base model and every adapter of the caller's tenant whose bare name means a version."""
+    """The base model and the tenant's adapters whose bare name means a version: those that the key may use."""
     context = get_context(request)
     with context.db.tenant(caller.tenant_id).read() as session:
         adapters = _served(session, context, caller)
     shown = (_model(entry.adapter.name, entry, _aliased(entry, DEFAULT_ALIAS), caller) for entry in adapters)
-    return ModelList(data=[_base_model(context), *(model for model in shown if model is not None)])
+    base = [_base_model(context)] if caller.allowed_adapters is None else []
+    return ModelList(data=[*base, *(model for model in shown if model is not None)])
 
 
 @router.get("/v1/models/{model:path}", operation_id="get_model")
@@ -63,14 +64,18 @@ def list_models(request: Request, caller: Caller) -> ModelList:
 def get_model(model: str, request: Request, caller: Caller) -> Model:
     context = get_context(request)
     if model == context.settings.model_name:
+        if caller.allowed_adapters is not None:
+            raise _not_allowed()
         return _base_model(context)
     reference = parse_model(model)
     with context.db.tenant(caller.tenant_id).read() as session:
-        entries = _served(session, context, caller) if reference else []
+        entries = _of_base(session, context, caller) if reference else []
     for entry in entries:
         if reference and entry.adapter.name == reference.adapter:
             version = _aliased(entry, reference.alias) if reference.alias else _numbered(entry, reference.number)
             found = _model(model, entry, version, caller)
+            if found is not None and not _may_use(caller, entry):
+                raise _not_allowed()
             if found is not None:
                 return found
     raise model_not_found(model)
@@ -83,8 +88,20 @@ def _base_model(context: PlatformContext) -> Model:
 
 
 def _served(session: Session, context: PlatformContext, caller: Principal) -> list[AdapterEntry]:
+    return [entry for entry in _of_base(session, context, caller) if _may_use(caller, entry)]
+
+
+def _of_base(session: Session, context: PlatformContext, caller: Principal) -> list[AdapterEntry]:
     served = context.settings.model_name
     return [entry for entry in list_adapters(session, caller.tenant_id) if entry.adapter.base_model == served]
+
+
+def _may_use(caller: Principal, entry: AdapterEntry) -> bool:
+    return caller.allowed_adapters is None or entry.adapter.id in caller.allowed_adapters
+
+
+def _not_allowed() -> PlatformError:
+    return PlatformError("adapter_not_allowed_for_key", param="model")
 
 
 def _aliased(entry: AdapterEntry, alias: str) -> AdapterVersion | None:

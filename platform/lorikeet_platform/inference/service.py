@@ -214,7 +214,7 @@ class InferenceService:
             return await self._client.generate(replace(call.generation, adapter_digest=resolved.digest))
 
         async def resolve() -> ResolvedModel:
-            return await asyncio.to_thread(self._resolve_in_thread, tenant_id, call.resolved.model, call.user)
+            return await asyncio.to_thread(self._resolve_in_thread, call.principal, call.resolved.model, call.user)
 
         async def warm(resolved: ResolvedModel) -> None:
             if resolved.digest is not None:
@@ -238,11 +238,12 @@ class InferenceService:
     def _enter_in_thread(self, principal: Principal, model: str, user: str | None) -> tuple[Passage, ResolvedModel]:
         passage = self._gate.enter(principal)
         with passage.named_in_refusals():
-            return passage, self._resolve_in_thread(principal.tenant_id, model, user)
+            return passage, self._resolve_in_thread(principal, model, user)
 
-    def _resolve_in_thread(self, tenant_id: str, model: str, user: str | None) -> ResolvedModel:
+    def _resolve_in_thread(self, principal: Principal, model: str, user: str | None) -> ResolvedModel:
+        tenant_id, allowed = principal.tenant_id, principal.allowed_adapters
         with self._db.tenant(tenant_id).read() as session:
-            return resolve_model(session, tenant_id, model, self._base_model, user=user)
+            return resolve_model(session, tenant_id, model, self._base_model, user=user, allowed_adapters=allowed)
 
     def _prepare(
         self,

@@ -13,14 +13,14 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from sqlalchemy import Row, Select, literal, select
 from sqlalchemy.orm import Session
 
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias, AliasTarget
-from lorikeet_platform.errors import model_not_found
+from lorikeet_platform.errors import PlatformError, model_not_found
 from lorikeet_platform.registry.names import ModelReference, parse_model
 
 
@@ -41,19 +41,34 @@ _Candidate = Row[str, str, int, str | None, int, str]
 
 
 def resolve_model(
-    session: Session, tenant_id: str, model: str, base_model: str, *, user: str | None = None
+    session: Session,
+    tenant_id: str,
+    model: str,
+    base_model: str,
+    *,
+    user: str | None = None,
+    allowed_adapters: Set[str] | None = None,
 ) -> ResolvedModel:
-    """The ready version behind `model`; `user` is what sticky aliases go by.
+    """The ready version behind `model`.
+
+    Args:
+        user: what sticky aliases go by.
+        allowed_adapters: ids; the caller may use no others and not the base model. None = everything.
 
     Raises:
-        PlatformError: model_not_found for unknown, malformed, not ready, and not this tenant's alike.
+        PlatformError: model_not_found for unknown, malformed, not ready, and not this tenant's alike;
+            adapter_not_allowed_for_key for what the tenant has and the caller may not use.
     """
     if model == base_model:
+        if allowed_adapters is not None:
+            raise PlatformError("adapter_not_allowed_for_key", param="model")
         return ResolvedModel(model, base_model)
     reference = parse_model(model)
     candidates = session.execute(_candidates(tenant_id, base_model, reference)).all() if reference else []
     if not candidates:
         raise model_not_found(model)
+    if allowed_adapters is not None and candidates[0].adapter_id not in allowed_adapters:
+        raise PlatformError("adapter_not_allowed_for_key", param="model")
     chosen = _choose(candidates, (tenant_id, reference.alias or "" if reference else ""), user)
     return ResolvedModel(model, base_model, chosen.adapter_id, chosen.id, chosen.number, chosen.digest)
 

@@ -24,6 +24,7 @@ from lorikeet_platform.registry.versions import lifecycle
 from lorikeet_platform.registry.versions.lifecycle import Moved, Step
 from lorikeet_platform.registry.versions.sealing import Sealed, SealRequest, seal, use_existing
 from lorikeet_platform.registry.versions.warming import end_running, warm
+from lorikeet_platform.web.access import check_scope
 
 LONGEST_WAIT_S = 30
 # A small adapter's verdict comes within a second; whoever waits for a long one reads the database once a second.
@@ -63,6 +64,8 @@ async def create_version(
     name: str, body: VersionCreate, actor: Acting, request: Request, response: Response
 ) -> Version:
     """Seal complete uploads into a version; 200 with the existing one when a ready version has the same content."""
+    if body.alias is not None:
+        check_scope(actor.key, "deployments:write")
     context = get_context(request)
     wanted = SealRequest(adapter=name, files=body.files, alias=body.alias, description=body.description)
     sealed = await run_in_threadpool(_seal, context, actor, wanted)
