@@ -31,6 +31,7 @@ from lorikeet_platform.db.session import Database
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.inference.routes import install as install_inference
 from lorikeet_platform.jobs.celery_app import Waker
+from lorikeet_platform.jobs.routes import router as jobs_router
 from lorikeet_platform.overview.routes import router as overview_router
 from lorikeet_platform.overview.service import OverviewReader
 from lorikeet_platform.registry.acting import administrator_actor, tenant_actor
@@ -109,6 +110,7 @@ def create_admin_app(context: PlatformContext) -> FastAPI:
     for router in (
         sign_in_router,
         overview_router,
+        jobs_router,
         tenants_router,
         key_routes(ADMIN_PREFIX, administrator_actor),
         leak_router,

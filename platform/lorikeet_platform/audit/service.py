@@ -18,6 +18,7 @@ Action = Literal[
     "alias.remove",
     "alias.rollback",
     "alias.set",
+    "job.retry",
     "key.create",
     "key.leaked",
     "key.limits",

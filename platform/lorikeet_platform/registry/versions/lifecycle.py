@@ -124,6 +124,18 @@ def retry(work: Session, step: Step) -> Moved:
     return Moved(version, (job.id,))
 
 
+def validate_again(work: Session, tenant_id: str, version_id: str) -> None:
+    """The job that could not validate the version is about to be tried again.
+
+    Raises:
+        PlatformError: state_conflict when somebody has decided otherwise.
+    """
+    version = work.get_one(AdapterVersion, (tenant_id, version_id), with_for_update={"key_share": True})
+    if version.state != "validating":
+        _check_state(version, "failed_internal", "validated again")
+        transition(work, version, "validating", reject_detail=None, purge_after=None)
+
+
 def quarantine(work: Session, step: Step) -> Moved:
     """Take a version out of service at once, whatever points at it, until an administrator releases or deletes it.
 
