@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.platform.db.conftest import database, migrated_postgres, postgres_server
+from tests.platform.db.conftest import database, migrated_postgres, postgres, postgres_server
 
-__all__ = ["database", "migrated_postgres", "postgres_server"]
+__all__ = ["database", "migrated_postgres", "postgres", "postgres_server"]
