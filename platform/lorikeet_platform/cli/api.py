@@ -113,10 +113,10 @@ class Api:
         return self._ask("DELETE", path)
 
     @contextmanager
-    def download(self, path: str) -> Iterator[Iterator[bytes]]:
+    def download(self, path: str, **params: str | int) -> Iterator[Iterator[bytes]]:
         """The pieces of a file, as they come; raises ApiUnreachable where it breaks off."""
         try:
-            with self.http.stream("GET", path) as response:
+            with self.http.stream("GET", path, params=params) as response:
                 if response.is_error:
                     raise ApiRefused(Refusal.of(response.status_code, response.read(), response.headers))
                 yield response.iter_bytes()

@@ -25,19 +25,19 @@ def test_a_tenant_and_its_key_are_made_used_and_revoked(lorikeet: Commands, monk
         "harbour",
         "orchard",
     }
-    key = json.loads(lorikeet("keys", "create", "orchard", "--name", "ci", "--json").out)
+    key = json.loads(lorikeet("keys", "create", "--tenant", "orchard", "--name", "ci", "--json").out)
     monkeypatch.setenv("LORIKEET_API_KEY", key["secret"])
     assert lorikeet("adapters", "list").code == 0
-    listed = lorikeet("keys", "list", "orchard")
+    listed = lorikeet("keys", "list", "--tenant", "orchard")
     assert key["id"] in listed.out
     assert key["secret"] not in listed.out
-    assert lorikeet("keys", "revoke", key["id"]).code == 0
+    assert lorikeet("keys", "revoke", key["id"], "--tenant", "orchard").code == 0
     assert lorikeet("adapters", "list").code == 3
 
 
 @pytest.mark.usefixtures("installation")
 def test_a_new_keys_secret_is_all_that_standard_output_holds(lorikeet: Commands) -> None:
-    ended = lorikeet("keys", "create", "harbour", "--name", "second")
+    ended = lorikeet("keys", "create", "--tenant", "harbour", "--name", "second")
     assert ended.out.startswith("lk_")
     assert ended.out.count("\n") == 1
     assert ended.out.strip() not in ended.err

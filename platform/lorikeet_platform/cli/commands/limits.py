@@ -32,7 +32,7 @@ Changes = Annotated[
     ),
 ]
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _NUMBER = re.compile(r"([0-9]+)([A-Za-z]*)")
 
 
@@ -154,11 +154,10 @@ def parse_limits(changes: Sequence[str]) -> dict[str, dict[str, int | None] | No
 
 def _number(change: str, text: str) -> int:
     match = _NUMBER.fullmatch(text)
-    unit = _UNITS.get(match[2].upper().removesuffix("B") + ("B" if "I" in match[2].upper() else "")) if match else None
+    unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
-        raise CommandFailed(
-            ExitCode.USAGE, f"{change}: {text or 'nothing'} is no whole number (units: K, M, G, KiB, MiB, GiB)"
-        )
+        hint = "a whole number, with K, M, G, T, KiB, MiB or GiB behind it if you like"
+        raise CommandFailed(ExitCode.USAGE, f"{change}: {text or 'nothing'} is not {hint}")
     return int(match[1]) * unit
 
 

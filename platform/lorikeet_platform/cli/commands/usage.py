@@ -80,7 +80,7 @@ def records(
         (
             day_and_time(r["admitted_at"]),
             r["request_id"],
-            r["key_id"],
+            r["key_name"],
             r["model"],
             r["outcome"] or r["state"],
             r["prompt_tokens"],
@@ -95,7 +95,7 @@ def records(
 
 def _show(side: Any, params: dict[str, str | int], *, csv: bool, as_json: bool) -> None:
     if csv:
-        with side.api.download(f"{side.prefix}/usage", params | {"format": "csv"}) as pieces:
+        with side.api.download(f"{side.prefix}/usage", **params, format="csv") as pieces:
             for piece in pieces:
                 sys.stdout.write(piece.decode())
         return
@@ -105,11 +105,20 @@ def _show(side: Any, params: dict[str, str | int], *, csv: bool, as_json: bool) 
         return
     groups: list[str] = found["group_by"]
     rows = [
-        (day_and_time(row["bucket_start"]), *(row[name] for name in groups), *(f"{row[name]:,}" for name in _FIGURES))
+        (
+            day_and_time(row["bucket_start"]),
+            *(_named(row, name) for name in groups),
+            *(f"{row[name]:,}" for name in _FIGURES),
+        )
         for row in found["data"]
     ]
     columns = ("FROM", *(name.upper() for name in groups), "REQUESTS", "ERRORS", "PROMPT", "CACHED", "ANSWER")
     print_table(columns, rows, empty="Nothing was used in that time.")
+
+
+def _named(row: dict[str, Any], group: str) -> str:
+    """What a group's cell says: keys by name, and the base model's own requests by a dash."""
+    return str(row["key_name"] if group == "key" else row[group] or "–")
 
 
 def _seconds(span: str) -> int:
