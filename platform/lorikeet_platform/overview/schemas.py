@@ -145,8 +145,18 @@ class EngineOverview(BaseModel):
     refusals: Refusals | None = None
 
 
+class BooksChecked(BaseModel):
+    """The last time that usage records, budgets and roll-ups were compared."""
+
+    checked_at: int
+    mismatches: int | None = Field(description="sums that they do not agree on; null = the comparison failed")
+
+
 class Overview(BaseModel):
     engine: EngineOverview
     tenants: int
     adapters_ready: int
     jobs_open: int
+    gateways: int = Field(description="gateways that were seen within the last seconds")
+    rates_degraded: bool = Field(description="Redis is lost: this gateway counts its share of the rates alone")
+    books: BooksChecked | None = Field(description="null before the first comparison")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+DEGRADED = "lorikeet_gateway_ratelimit_degraded"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
@@ -71,7 +72,7 @@ class GatewayMetrics:
             registry=registry,
         )
         self.ratelimit_degraded = Gauge(
-            "lorikeet_gateway_ratelimit_degraded",
+            DEGRADED,
             "1 while Redis is lost or slow and each gateway counts its share of the rates alone.",
             registry=registry,
         )

@@ -10,9 +10,10 @@ from fastapi.testclient import TestClient
 
 from lorikeet_engine.protocol import PrefixStats, PrefixUse, TenantLoad
 from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.db.tables import Chore
 from lorikeet_platform.overview.engine_view import SHOWN_ADAPTERS
 from tests.support.engine_figures import A_POOL, resident
-from tests.support.platform_parts import BASE, MeasuredEngine, Tenant, a_version
+from tests.support.platform_parts import BASE, FakeClock, MeasuredEngine, Tenant, a_version
 
 
 @pytest.fixture
@@ -48,6 +49,24 @@ def test_the_overview_counts_what_the_platform_has(
     a_digest(context, harbour, "pirate")
     overview = owner.get("/admin/v1/overview").json()
     assert (overview["tenants"], overview["adapters_ready"], overview["jobs_open"]) == (2, 1, 0)
+
+
+def test_the_overview_says_how_the_books_and_the_gateways_are(
+    owner: TestClient, context: PlatformContext, clock: FakeClock
+) -> None:
+    overview = owner.get("/admin/v1/overview").json()
+    assert (overview["books"], overview["gateways"], overview["rates_degraded"]) == (None, 0, False)
+    context.presence.beat()
+    context.metrics.ratelimit_degraded.set(1)
+    with context.db.platform.unit_of_work() as work:
+        result = {"mismatches": 2, "budgets": 2, "rollups": 0}
+        work.add(Chore(name="usage.check", due_at=clock.now, finished_at=clock.now, result=result))
+    overview = owner.get("/admin/v1/overview").json()
+    assert overview["books"] == {"checked_at": clock.now // 1_000_000, "mismatches": 2}
+    assert (overview["gateways"], overview["rates_degraded"]) == (1, True)
+    with context.db.platform.unit_of_work() as work:
+        work.get_one(Chore, "usage.check").error = "OperationalError"
+    assert owner.get("/admin/v1/overview").json()["books"]["mismatches"] is None
 
 
 def test_the_engines_plain_figures_are_shown(owner: TestClient) -> None:
