@@ -16,7 +16,7 @@ from lorikeet_platform.inference.answers import AnswerWriter, ChatWriter, Headin
 from lorikeet_platform.inference.schemas import Body, ChatRequest, CompletionRequest, parse
 from lorikeet_platform.inference.service import Arrival, Call, InferenceService
 from lorikeet_platform.inference.streaming import GenerationResponse
-from lorikeet_platform.limits.opening import open_gate
+from lorikeet_platform.limits.gating.opening import open_gate
 from lorikeet_platform.registry.versions.warming import take_out_damaged
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.web.access import Caller

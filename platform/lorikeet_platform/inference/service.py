@@ -39,7 +39,7 @@ from lorikeet_platform.inference.answering import Answering, EndCode
 from lorikeet_platform.inference.bounds import answer_tokens, caps_of, check_answers, check_prompt
 from lorikeet_platform.inference.running import RunningAnswer, Steps
 from lorikeet_platform.inference.schemas import ChatRequest, CompletionRequest, SamplingFields
-from lorikeet_platform.limits.gate import LimitGate, Passage
+from lorikeet_platform.limits.gating.gate import LimitGate, Passage
 from lorikeet_platform.registry.resolve import ResolvedModel, resolve_model
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.usage.ledger import Outcome

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 Dimension = Literal[
@@ -57,7 +57,7 @@ class EffectiveLimits:
     def __getitem__(self, dimension: Dimension) -> Limit:
         """The smaller of the two; the key's where they are equal."""
         tenant, key = self.of_tenant[dimension], self.of_key.get(dimension)
-        return tenant if key is None or tenant.value < key.value else key
+        return tenant if key is None else _smaller(key, tenant)
 
 
 Figures = Mapping[Dimension, tuple[int, int | None]]  # value and burst; no burst = a minute's worth
@@ -69,8 +69,14 @@ def effective_limits(plan: Figures, tenant: Figures, key: Figures) -> EffectiveL
     for dimension in DIMENSIONS:
         of_plan = _limit(dimension, plan[dimension], "plan")
         own = _limit(dimension, tenant[dimension], "tenant") if dimension in tenant else of_plan
-        of_tenant[dimension] = own if own.value <= of_plan.value else of_plan
+        of_tenant[dimension] = _smaller(own, of_plan)
     return EffectiveLimits(of_tenant, {name: _limit(name, figures, "key") for name, figures in key.items()})
+
+
+def _smaller(own: Limit, other: Limit) -> Limit:
+    """The smaller value, and the smaller burst with it: neither makes room that the other does not give."""
+    least, burst = own if own.value <= other.value else other, min(own.burst, other.burst)
+    return least if least.burst == burst else replace(least, burst=burst)
 
 
 def _limit(dimension: Dimension, figures: tuple[int, int | None], origin: Origin) -> Limit:

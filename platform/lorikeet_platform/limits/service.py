@@ -9,20 +9,27 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from lorikeet_platform.audit.service import record
 from lorikeet_platform.auth.notices import Notice, announce
-from lorikeet_platform.db.tables import ApiKey, KeyLimit, Tenant
+from lorikeet_platform.db.tables import ApiKey, KeyLimit, PlanLimit, Tenant, TenantLimit
 from lorikeet_platform.errors import PlatformError, quoted
-from lorikeet_platform.limits.effective import COUNTED_BY_KEY, WITH_BURST, EffectiveLimits, Figures
-from lorikeet_platform.limits.stored import key_figures, limits_of_key, plan_figures
+from lorikeet_platform.limits.effective import COUNTED_BY_KEY, DIMENSIONS, WITH_BURST, EffectiveLimits, Figures
+from lorikeet_platform.limits.stored import (
+    key_figures,
+    limits_of_key,
+    limits_of_tenant,
+    plan_figures,
+    tenant_figures,
+)
 
-HIGHEST: Final = 2**62  # there is no unlimited, only large numbers
+# There is no unlimited, only large numbers: this one is exact in JavaScript and in Redis's Lua.
+HIGHEST: Final = 10**15
 
-# Value and burst by dimension; None = no limit of its own any more.
-Changes = Mapping[str, tuple[int, int | None] | None]
+Row = PlanLimit | TenantLimit | KeyLimit
+Pair = tuple[int, int | None]  # value and burst; no burst = a minute's worth
+Changes = Mapping[str, Pair | None]  # by dimension; None = no limit of its own any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,36 @@ def checked(changes: Changes, dimensions: Collection[str]) -> Changes:
     return changes
 
 
+def tenant_limits(work: Session, tenant: Tenant) -> LimitsInForce:
+    return LimitsInForce(
+        limits_of_tenant(work, tenant), tenant_figures(work, tenant.id), plan_figures(work, tenant.plan_id)
+    )
+
+
+def set_tenant_limits(work: Session, tenant_id: str, changes: Changes, *, actor: str, now: int) -> Tenant:
+    """Set limits of the tenant as a whole, for every process to know.
+
+    Raises:
+        PlatformError: invalid_value.
+    """
+    tenant = work.get_one(Tenant, tenant_id, with_for_update={"key_share": True})
+    for dimension, figures in checked(changes, DIMENSIONS).items():
+        row = work.get(TenantLimit, (tenant_id, dimension)) or TenantLimit(tenant_id=tenant_id, dimension=dimension)
+        write(work, row, figures, actor=actor, now=now)
+    work.flush()
+    record(
+        work,
+        tenant_id=tenant_id,
+        actor=actor,
+        action="tenant.limits",
+        subject=tenant.slug,
+        now=now,
+        details=as_details(changes),
+    )
+    announce(work, Notice(tenant_id, None, "changed", now))
+    return tenant
+
+
 def key_limits(work: Session, tenant: Tenant, key: ApiKey) -> LimitsInForce:
     return LimitsInForce(
         limits_of_key(work, tenant, key.subject_id),
@@ -68,23 +105,38 @@ def set_key_limits(work: Session, key: ApiKey, changes: Changes, *, actor: str, 
         PlatformError: invalid_value.
     """
     write_key_limits(work, key, changes, actor=actor, now=now)
-    details: dict[str, Any] = {name: None if figures is None else list(figures) for name, figures in changes.items()}
-    record(work, tenant_id=key.tenant_id, actor=actor, action="key.limits", subject=key.id, now=now, details=details)
+    record(
+        work,
+        tenant_id=key.tenant_id,
+        actor=actor,
+        action="key.limits",
+        subject=key.id,
+        now=now,
+        details=as_details(changes),
+    )
     announce(work, Notice(key.tenant_id, key.subject_id, "changed", now))
 
 
 def write_key_limits(work: Session, key: ApiKey, changes: Changes, *, actor: str, now: int) -> None:
     """The rows alone, for a key that nobody can have asked for yet. Raises PlatformError(invalid_value)."""
     for dimension, figures in checked(changes, COUNTED_BY_KEY).items():
-        place = (key.tenant_id, key.subject_id, dimension)
-        if figures is None:
-            mine = (KeyLimit.tenant_id == place[0], KeyLimit.subject_id == place[1], KeyLimit.dimension == dimension)
-            work.execute(delete(KeyLimit).where(*mine), execution_options={"synchronize_session": False})
-            continue
-        row = work.get(KeyLimit, place)
-        if row is None:
-            row = KeyLimit(tenant_id=place[0], subject_id=place[1], dimension=dimension)
-            work.add(row)
+        row = work.get(KeyLimit, (key.tenant_id, key.subject_id, dimension)) or KeyLimit(
+            tenant_id=key.tenant_id, subject_id=key.subject_id, dimension=dimension
+        )
+        write(work, row, figures, actor=actor, now=now)
+    work.flush()
+
+
+def write(work: Session, row: Row, figures: Pair | None, *, actor: str, now: int) -> None:
+    """Make `row` say `figures`, be it new or stored; None = it goes."""
+    if figures is not None:
         row.value, row.burst = figures
         row.updated_by, row.updated_at = actor, now
-    work.flush()
+        work.add(row)
+    elif row in work:
+        work.delete(row)
+
+
+def as_details(changes: Changes) -> dict[str, Any]:
+    """For the audit log: value and burst by dimension."""
+    return {name: None if figures is None else list(figures) for name, figures in changes.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lorikeet_platform.limits.gate import LimitGate
+from lorikeet_platform.limits.gating.gate import LimitGate
 from lorikeet_platform.limits.rates.buckets import Buckets
 from lorikeet_platform.limits.rates.degrading import DegradingBuckets
 from lorikeet_platform.limits.rates.local import LocalBuckets

@@ -21,7 +21,7 @@ from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.clock import SECOND
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.limits.effective import Limit
-from lorikeet_platform.limits.headers import Standing, rate_headers
+from lorikeet_platform.limits.gating.headers import Standing, rate_headers
 from lorikeet_platform.limits.rates.buckets import Buckets, Charge, Outcome, Receipt, Refund
 from lorikeet_platform.limits.rates.gcra import Rate
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
