@@ -8,9 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from sqlalchemy import BigInteger, ColumnElement, Select, and_, case, delete, func, insert, literal, or_, select, text
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    Table,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -101,6 +115,7 @@ def _mark_day(work: Session, hour: Bucket) -> None:
     work.execute(mark.on_conflict_do_update(index_elements=place, set_={"marks": DirtyBucket.marks + 1}))
 
 
+_TABLE: Final = cast(Table, UsageRollup.__table__)
 _GROUP: Final = ("key_id", "base_model", "version_id", "adapter_id")
 _COLUMNS: Final = (
     *("tenant_id", "granularity", "bucket_start", "computed_at"),
@@ -114,7 +129,7 @@ def _compute(work: Session, bucket: Bucket, now: int) -> None:
     place = (literal(bucket.tenant_id), literal(bucket.granularity), _micros(bucket.start), _micros(now))
     row = figures.add_columns(*place)
     names = [*_COLUMNS[4:], *_COLUMNS[:4]]
-    work.execute(insert(UsageRollup).from_select(names, row, include_defaults=False))
+    work.execute(insert(_TABLE).from_select(names, row, include_defaults=False))
 
 
 def _of_records(bucket: Bucket) -> Select[*tuple[Any, ...]]:

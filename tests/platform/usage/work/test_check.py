@@ -1,0 +1,98 @@
+"""The check finds books that disagree, and none where they agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from lorikeet_platform.auth.principal import Principal
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.db.tables import BudgetCounter, DirtyBucket, UsageRecord, UsageRollup
+from lorikeet_platform.usage.periods import DAY
+from lorikeet_platform.usage.work.check import LedgerCheck
+from lorikeet_platform.usage.work.rollups import RollUps
+from tests.support.ledger import HOUR_US, NOON, a_payer, another_key, opened, settled
+from tests.support.platform_parts import FakeClock
+
+FEBRUARY = NOON + 31 * DAY
+
+
+@pytest.fixture
+def payer(database: Database) -> Principal:
+    """Two keys with settled and open requests, in two months."""
+    payer = a_payer(database, "harbour")
+    for each in (payer, another_key(database, payer)):
+        for at in (NOON, NOON + HOUR_US, FEBRUARY):
+            settled(database, each, opened(database, each, at=at))
+            opened(database, each, at=at)
+    RollUps(database, FakeClock(NOON)).run()
+    return payer
+
+
+def check(db: Database, at: int = FEBRUARY + DAY) -> dict[str, int]:
+    return dict(LedgerCheck(db, FakeClock(at)).run())
+
+
+def change(db: Database, row: Any, which: dict[str, object], **values: object) -> None:
+    with db.platform.unit_of_work() as work:
+        assert work.query(row).filter_by(**which).update(values) == 1
+
+
+@pytest.mark.usefixtures("payer")
+def test_books_that_agree_have_no_mismatch(database: Database) -> None:
+    assert check(database) == {"mismatches": 0, "budgets": 0, "rollups": 0}
+
+
+def test_a_bucket_that_is_to_be_computed_again_is_no_mismatch(database: Database, payer: Principal) -> None:
+    settled(database, payer, opened(database, payer))
+    assert check(database)["mismatches"] == 0
+
+
+@pytest.mark.parametrize("column", ["settled", "reserved"])
+def test_a_budget_with_a_token_too_many_is_found(database: Database, payer: Principal, column: str) -> None:
+    which = {"subject_id": payer.tenant_id, "period_start": NOON - 12 * HOUR_US}
+    change(database, BudgetCounter, which, **{column: 999})
+    with capture_logs() as lines:
+        assert check(database) == {"mismatches": 1, "budgets": 1, "rollups": 0}
+    assert lines[0]["difference"]["subject_id"] == payer.tenant_id
+
+
+def test_a_keys_budget_that_is_missing_is_found(database: Database, payer: Principal) -> None:
+    with database.platform.unit_of_work() as work:
+        work.query(BudgetCounter).filter_by(subject_id=payer.subject_id, period_start=NOON - 12 * HOUR_US).delete()
+    assert check(database)["budgets"] == 1
+
+
+@pytest.mark.parametrize("granularity", ["hour", "day"])
+@pytest.mark.parametrize("column", ["requests", "prompt_tokens", "cached_tokens", "completion_tokens"])
+def test_a_roll_up_that_says_something_else_is_found(
+    database: Database, payer: Principal, granularity: str, column: str
+) -> None:
+    start = NOON if granularity == "hour" else NOON - 12 * HOUR_US
+    which = {"granularity": granularity, "bucket_start": start, "key_id": payer.key_id}
+    change(database, UsageRollup, which, **{column: 7_777})
+    assert check(database) == {"mismatches": 1, "budgets": 0, "rollups": 1}
+
+
+def test_a_mark_that_was_lost_is_found_in_the_hour_and_in_the_day(database: Database, payer: Principal) -> None:
+    settled(database, payer, opened(database, payer, at=NOON + 2 * HOUR_US))
+    with database.platform.unit_of_work() as work:
+        work.query(DirtyBucket).delete()
+    assert check(database)["rollups"] == 2
+
+
+@pytest.mark.usefixtures("payer")
+def test_a_record_that_was_changed_is_found_in_every_book(database: Database) -> None:
+    with database.platform.unit_of_work() as work:
+        record = work.query(UsageRecord).filter_by(state="settled", admitted_at=NOON).first()
+        assert record is not None
+        record.completion_tokens += 1
+    assert check(database) == {"mismatches": 4, "budgets": 2, "rollups": 2}
+
+
+def test_what_lies_two_months_back_is_closed(database: Database, payer: Principal) -> None:
+    which = {"subject_id": payer.tenant_id, "period_start": NOON - 12 * HOUR_US}
+    change(database, BudgetCounter, which, settled=999)
+    assert check(database, FEBRUARY + 31 * DAY)["mismatches"] == 0
