@@ -18,6 +18,7 @@ from lorikeet_engine.scheduling.events import Admitted, RequestFailure, TokenOut
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.plan import Phase, PlanRow, StepPlan
 from lorikeet_engine.scheduling.request import NEVER, Request, Stage
+from lorikeet_engine.scheduling.waiting.caps import Cap
 from tests.support.scripted_engine_parts import ScriptedEngine, answer_alone
 
 IN_USE = (MemoryState.USED, MemoryState.RESERVED, MemoryState.IN_FLIGHT)
@@ -28,6 +29,7 @@ class Harness:
     """One engine and everything that was asked of it.
 
     Attributes:
+        submits: the requests of each submit, and the subjects they count for.
         waits: by request, the steps from its arrival to its first start, and its rank among the waiting when it came.
         spoiled: requests whose logits are not finite from some moment on.
         lost: requests of failed steps.
@@ -48,12 +50,14 @@ class Harness:
     forced: set[str] = field(default_factory=set)
     warming: set[AdapterKey] = field(default_factory=set)
     requests: dict[str, Request] = field(default_factory=dict)
+    submits: list[tuple[Sequence[Request], set[str]]] = field(default_factory=list)
     arrivals: dict[str, tuple[float, int]] = field(default_factory=dict)
     waits: dict[str, tuple[float, int]] = field(default_factory=dict)
 
-    def submit(self, requests: Sequence[Request]) -> None:
+    def submit(self, requests: Sequence[Request], caps: Sequence[Cap] = ()) -> None:
         rank = self.engine.loop.scheduler.n_waiting
-        self.engine.loop.submit(requests, self.now)
+        self.engine.loop.submit(requests, self.now, caps)
+        self.submits.append((requests, {cap.subject for cap in caps}))
         for request in requests:
             rank += 1
             self.requests[request.request_id] = request
@@ -78,6 +82,15 @@ class Harness:
         assert not self.engine.loop.residency.retired(key)
         self.warming.add(key)
 
+    def present(self, subject: str) -> tuple[int, int]:
+        """Submits of a subject that have requests left, and how many of these have not begun; counted from scratch."""
+        here = [
+            [request.was_admitted for request in requests]
+            for requests, subjects in self.submits
+            if subject in subjects and any(request.stage is not Stage.ENDED for request in requests)
+        ]
+        return len(here), sum(not any(begun) for begun in here)
+
     def unfinished(self) -> list[str]:
         ended = self.finished | self.aborted | self.failures.keys()
         return [request_id for request_id in self.requests if request_id not in ended]
@@ -100,6 +113,7 @@ class Harness:
         else:
             self._check_that_idling_is_justified(waiting_before)
         self._check_memory()
+        self._check_caps()
         self._check_deadlines()
         self.now += 1.0
         self.n_steps += 1
@@ -119,6 +133,7 @@ class Harness:
         assert loop.kv.block_tables() == {}
         assert self.unfinished() == []
         assert self.warming == set()
+        assert len(loop.scheduler.caps) == 0
         for request_id, request in self.requests.items():
             self._check_answer(request_id, request)
 
@@ -245,6 +260,12 @@ class Harness:
             if request.stage in (Stage.WAITING, Stage.PREEMPTED):
                 state = self.engine.loop.residency.state(request.adapter) if request.adapter else Residency.RESIDENT
                 assert state in (None, Residency.LOADING), f"{request.request_id} could run, its adapter is {state}"
+
+    def _check_caps(self) -> None:
+        caps = self.engine.loop.scheduler.caps
+        for subject in {subject for _, subjects in self.submits for subject in subjects}:
+            present = caps.present(subject)
+            assert (len(present), len(present.waiting)) == self.present(subject), subject
 
     def _check_memory(self) -> None:
         loop = self.engine.loop

@@ -16,6 +16,7 @@ from lorikeet_engine.scheduling.events import Admitted, RequestFailure, TokenOut
 from lorikeet_engine.scheduling.plan import PlanRow, StepPlan
 from lorikeet_engine.scheduling.request import FinishReason, Request
 from lorikeet_engine.scheduling.scheduler import Scheduler
+from lorikeet_engine.scheduling.waiting.caps import Cap
 from tests.support.scripted_engine_parts import ScriptedEngine, answer_alone, scripted_engine
 
 IN_USE = (MemoryState.USED, MemoryState.RESERVED, MemoryState.IN_FLIGHT)
@@ -63,8 +64,8 @@ class SteppedEngine:
         for one in requests:
             self.submit_together([one])
 
-    def submit_together(self, requests: Sequence[Request]) -> None:
-        self.loop.submit(requests, self.now)
+    def submit_together(self, requests: Sequence[Request], caps: Sequence[Cap] = ()) -> None:
+        self.loop.submit(requests, self.now, caps)
         self.requests.update({one.request_id: one for one in requests})
 
     def step(self, n: int = 1) -> StepPlan | None:

@@ -75,6 +75,7 @@ class Scheduler:
         self._gate = AdmissionGate(
             limits, queue=self._queue, kv=kv, residency=residency, rates=self._rates, counters=self.counters
         )
+        self.caps = self._gate.caps
         self._adapters = AdapterGate(
             residency, max_adapters=limits.max_adapters_per_step, tenant_arena_share=limits.tenant_arena_share
         )
@@ -85,7 +86,7 @@ class Scheduler:
             room=self._room,
             running=self._running,
             prices=self._prices,
-            caps=self._gate.caps,
+            caps=self.caps,
             counters=self.counters,
         )
         self._victims = VictimChoice(limits, kv=kv, cost=cost, profile=profile)
@@ -158,7 +159,7 @@ class Scheduler:
             self._serial += 1
             request.serial, request.arrival_s, request.stage = self._serial, now, Stage.WAITING
             self._room.add(request, now, expires_s=expires_s)
-        self._gate.caps.enter(first.siblings, caps, len(requests))
+        self.caps.enter(first.siblings, caps, len(requests))
 
     def abort(self, request_id: str) -> bool:
         """Drop a request wherever it is; false when it is gone already."""
@@ -369,7 +370,7 @@ class Scheduler:
             self._room.remove(request)
             self._door.forget(request)
         request.stage = Stage.ENDED
-        self._gate.caps.leave(request.siblings)
+        self.caps.leave(request.siblings)
         if retired:
             self._kv.purge(retired)  # what it computed since
 

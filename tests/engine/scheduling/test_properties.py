@@ -12,8 +12,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from lorikeet_engine.errors import AdapterRetired, AdapterUnavailable, ContextLengthExceeded, Overloaded
+from lorikeet_engine.errors import (
+    AdapterRetired,
+    AdapterUnavailable,
+    ConcurrencyLimited,
+    ContextLengthExceeded,
+    Overloaded,
+    QueueLimited,
+)
 from lorikeet_engine.identity import AdapterKey
+from lorikeet_engine.protocol import Cap
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.request import NEVER
 from tests.support.scheduling_harness import Harness
@@ -103,8 +111,11 @@ class EngineMachine(RuleBasedStateMachine):
         adapter=st.sampled_from(ADAPTERS),
         tenant=st.sampled_from(TENANTS),
         n=st.sampled_from([1, 1, 1, 1, 2, 3]),
+        allowed=st.sampled_from([(99, 99), (99, 99), (99, 99), (4, 99), (99, 3), (0, 1)]),
     )
-    def submit(self, n_prompt: int, start: int, max_tokens: int, adapter: str, tenant: str, n: int) -> None:
+    def submit(
+        self, n_prompt: int, start: int, max_tokens: int, adapter: str, tenant: str, n: int, allowed: tuple[int, int]
+    ) -> None:
         self.serial += 1
         name = f"r{self.serial}"
         sequences = [
@@ -119,27 +130,31 @@ class EngineMachine(RuleBasedStateMachine):
             for index in range(n)
         ]
         try:
-            self.harness.submit(sequences)
+            self.harness.submit(sequences, [Cap(tenant, *allowed), Cap("key", 99, 99)])
         except ContextLengthExceeded:
             kv, share = self.harness.engine.loop.kv, self.harness.limits.tenant_kv_share
             assert kv.blocks_for(n_prompt + max_tokens) > int(share * kv.n_usable)
         except Overloaded as overloaded:
-            self.check_refusal(overloaded, tenant, n)
+            self.check_refusal(overloaded, tenant, n, allowed)
         except AdapterRetired:
             assert self.harness.engine.loop.residency.retired(AdapterKey(tenant, adapter))
         except AdapterUnavailable:
             assert adapter == "bad"
 
-    def check_refusal(self, error: Overloaded, tenant: str, n: int) -> None:
+    def check_refusal(self, error: Overloaded, tenant: str, n: int, allowed: tuple[int, int]) -> None:
         limits, n_waiting = self.harness.limits, self.harness.engine.loop.scheduler.n_waiting
         own = [load.waiting for load in self.harness.engine.loop.scheduler.tenants() if load.tenant == tenant]
-        if error.reason == "engine_queue":
+        if isinstance(error, ConcurrencyLimited):
+            assert self.harness.present(tenant)[0] >= allowed[0]
+        elif isinstance(error, QueueLimited):
+            assert self.harness.present(tenant)[1] >= allowed[1]
+        elif error.reason == "engine_queue":
             assert n_waiting + n > limits.max_queued_requests
         elif error.reason == "tenant_queue":
             assert own[0] + n > limits.tenant_queue_share * limits.max_queued_requests
         else:
             assert limits.ttft_deadline_s < NEVER
-        assert error.retry_after_s
+        assert error.retry_after_s or allowed == (0, 1)
 
     @precondition(lambda self: self.is_faulty and self.harness.unfinished())
     @rule(data=st.data())

@@ -60,10 +60,13 @@ class Caps:
     def __len__(self) -> int:
         return len(self._present)
 
+    def present(self, subject: str) -> Presence:
+        return self._present.get(subject) or Presence()
+
     def excess(self, caps: Sequence[Cap]) -> Excess | None:
         """Why one more request under these caps may not come in; None = it may."""
         for cap in caps:
-            present = self._present.get(cap.subject) or Presence()
+            present = self.present(cap.subject)
             if len(present) >= cap.concurrent:
                 return Excess("tenant_concurrency", cap.concurrent, present)
             if len(present.waiting) >= cap.waiting:
