@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from sqlalchemy.orm import Session
 
 from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import AdapterVersion, Job
 from lorikeet_platform.jobs import queue
 from lorikeet_platform.jobs.queue import LeasedJob, LeaseLost
 from lorikeet_platform.jobs.runner import JobRunner, Postponed, Write
 from lorikeet_platform.jobs.sweeper import Sweeper
-from tests.support.platform_parts import FakeClock, Tenant, a_version
+from tests.support.platform_parts import FakeClock, Tenant, a_tenant, a_version, make_context
 
 
 @dataclass
@@ -289,6 +292,24 @@ def test_the_sweeper_wakes_what_is_due_and_not_at_every_round(
     assert sweeper.sweep() == 0  # somebody works on it
     clock.advance(46)
     assert sweeper.sweep() == 1
+
+
+def test_f10_sweepers_that_look_at_once_send_no_message_twice(
+    database: Database, tmp_path: Path, clock: FakeClock
+) -> None:
+    context = make_context(tmp_path, database, clock)
+    tenant = a_tenant(context, "harbour")
+    with database.platform.unit_of_work() as work:
+        for number in range(60):
+            version = a_version(work, tenant, name=f"a{number}", state="validating")
+            enqueued(work, version, clock.now, run_after=clock.now)
+    woken: list[str] = []
+    sweepers = [Sweeper(database, woken.append, is_only_worker=False, clock=clock) for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        counts = list(pool.map(Sweeper.sweep, sweepers))
+    while n_woken := sweepers[0].sweep():  # what none of them saw, because another was at it
+        counts.append(n_woken)
+    assert sum(counts) == len(woken) == len(set(woken)) == 60
 
 
 @pytest.mark.parametrize(("is_only_worker", "n_woken"), [(True, 1), (False, 0)])
