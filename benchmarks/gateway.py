@@ -13,12 +13,13 @@ database, engine and load together: it is reported, and nothing is promised of i
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from statistics import median
@@ -29,6 +30,7 @@ from http_load import Answer, Connection, asked_by_many
 
 from lorikeet_engine.protocol import PROTOCOL_VERSION, Hello, Step, Submit, decode_engine, encode
 from lorikeet_platform.auth.api_keys import Authenticator
+from lorikeet_platform.auth.notices import NoticeBoard
 from lorikeet_platform.auth.pepper import load_pepper
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -169,16 +171,20 @@ def short_requests(stack: Stack, tenant: Tenant, seconds: float) -> list[Figure]
 
 def key_check(place: Place, stack: Stack, tenant: Tenant, n: int) -> list[Figure]:
     """In this process, over the stack's own database; the first check fills the cache."""
-    authenticator = Authenticator(place.db, load_pepper(stack.folder / "data"))
+    authenticator = Authenticator(place.db, load_pepper(stack.folder / "data"), NoticeBoard(place.db))
     header = f"Bearer {tenant.secret}"
-    check: Callable[[], object] = lambda: authenticator.authenticate(header)  # noqa: E731
-    check()
-    best = float("inf")
-    for _ in range(5):
+
+    async def check(n_checks: int) -> float:
         began_s = time.perf_counter()
-        for _ in range(n):
-            check()
-        best = min(best, (time.perf_counter() - began_s) / n)
+        for _ in range(n_checks):
+            await authenticator.authenticate(header)
+        return (time.perf_counter() - began_s) / n_checks
+
+    async def best_of_five() -> float:
+        await check(1)
+        return min([await check(n) for _ in range(5)])
+
+    best = asyncio.run(best_of_five())
     return [at_most("key check, cached", best * 1e6, "us", 20.0)]
 
 

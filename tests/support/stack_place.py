@@ -8,9 +8,9 @@ import itertools
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ import uvicorn
 from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_engine.client import EngineClient
 from lorikeet_platform.app import build_context, create_admin_app, create_tenant_app
+from lorikeet_platform.auth.scopes import SCOPES
+from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.migrate import upgrade
 from lorikeet_platform.db.session import Database
@@ -29,6 +31,7 @@ from lorikeet_platform.db.tables import Tenant as TenantRow
 from lorikeet_platform.limits.standard import STANDARD
 from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.logs import configure_logging
+from lorikeet_platform.usage.service import UsageService
 from lorikeet_platform.web.server import uvicorn_server
 from tests.support.engine_process import EngineControls, ScriptedEngineProcess
 from tests.support.platform_parts import Tenant
@@ -64,7 +67,8 @@ class Place:
         """A new tenant with one key that may do everything a key may."""
         slug = f"tenant-{next(_numbers)}"
         made = self.ask_admin("POST", "/admin/v1/tenants", json={"slug": slug, **fields})
-        key = self.key(slug)
+        self.ask_admin("PATCH", f"/admin/v1/tenants/{slug}", json={"keys_make_keys": True})
+        key = self.key(slug, scopes=SCOPES)
         return Tenant(made["id"], slug, key["id"], key["secret"])
 
     def key(self, slug: str, **fields: Any) -> JSON:
@@ -116,10 +120,14 @@ def chat_body(content: str = "hello", **fields: Any) -> JSON:
 
 
 class GatewayInProcess:
-    """Both applications behind real sockets, served by a thread."""
+    """Both applications behind real sockets, served by a thread.
 
-    def __init__(self, settings: Settings, model: ServedModel, db: Database) -> None:
-        self._settings, self._model, self._db = settings, model, db
+    Args:
+        clock: what time it is for the ledger; keys and limits go by the real one.
+    """
+
+    def __init__(self, settings: Settings, model: ServedModel, db: Database, clock: Clock = now_us) -> None:
+        self._settings, self._model, self._db, self._clock = settings, model, db, clock
         self._sockets = [_listening(), _listening()]
         self.api, self.admin = (f"http://127.0.0.1:{bound.getsockname()[1]}" for bound in self._sockets)
         self._servers: list[uvicorn.Server] = []
@@ -142,6 +150,8 @@ class GatewayInProcess:
         context = build_context(
             self._settings, db=self._db, store=store, engine_client=client, wake=lambda _job_id: None
         )
+        usage = UsageService(self._db, gateway_id=context.gateway_id, clock=self._clock)
+        context = replace(context, usage=usage, clock=self._clock)
         apps = (create_tenant_app(context), create_admin_app(context))
         await client.start()
         self._servers = [_server(app, self._settings) for app in apps]
@@ -173,14 +183,9 @@ def in_process(folder: Path, model: ServedModel) -> Iterator[Place]:
     """One gateway and one scripted engine as threads, SQLite in a file, limits counted in this process."""
     with ExitStack() as ending:
         said = ending.enter_context(_logged())
-        settings = Settings(data_dir=folder, model_name=MODEL, engine_endpoint=f"ipc://{folder}/engine")
+        settings = settings_in(folder)
         upgrade(settings.resolved_database_url)
-        engine = ScriptedEngineProcess(settings.engine_endpoint, f"ipc://{folder}/control", model.digest)
-        thread = threading.Thread(target=engine.run, name="scripted engine", daemon=True)
-        thread.start()
-        ending.callback(thread.join, 10)
-        ending.callback(setattr, engine, "stopping", True)
-        controls = ending.enter_context(closing(EngineControls(f"ipc://{folder}/control")))
+        controls = ending.enter_context(engine_in_process(settings, model))
         db = ending.enter_context(closing(Database(settings.resolved_database_url)))
         gateway = GatewayInProcess(settings, model, db)
         gateway.start()
@@ -188,6 +193,39 @@ def in_process(folder: Path, model: ServedModel) -> Iterator[Place]:
         assert gateway.context is not None
         admin = ending.enter_context(_admin(gateway.admin, gateway.context.admin_token))
         yield Place((gateway.api,), (gateway.admin,), admin, db, controls, said.getvalue, settings.blob_dir)
+
+
+@contextmanager
+def two_in_process(
+    settings: Settings, model: ServedModel, databases: Sequence[Database], engine: EngineControls, clock: Clock
+) -> Iterator[Place]:
+    """Gateways that share a database and a clock that a test moves."""
+    with ExitStack() as ending:
+        said = ending.enter_context(_logged())
+        gateways = [GatewayInProcess(settings, model, db, clock) for db in databases]
+        for gateway in gateways:
+            gateway.start()
+            ending.callback(gateway.stop)
+        assert gateways[0].context is not None
+        admin = ending.enter_context(_admin(gateways[0].admin, gateways[0].context.admin_token))
+        apis, admins = tuple(each.api for each in gateways), tuple(each.admin for each in gateways)
+        yield Place(apis, admins, admin, databases[0], engine, said.getvalue, settings.blob_dir)
+
+
+def settings_in(folder: Path, **fields: Any) -> Settings:
+    return Settings(data_dir=folder, model_name=MODEL, engine_endpoint=f"ipc://{folder}/engine", **fields)
+
+
+@contextmanager
+def engine_in_process(settings: Settings, model: ServedModel) -> Iterator[EngineControls]:
+    control = f"{settings.engine_endpoint}-control"
+    engine = ScriptedEngineProcess(settings.engine_endpoint, control, model.digest)
+    thread = threading.Thread(target=engine.run, name="scripted engine", daemon=True)
+    thread.start()
+    with closing(EngineControls(control)) as controls:
+        yield controls
+    engine.stopping = True
+    thread.join(10)
 
 
 @contextmanager
