@@ -7,11 +7,17 @@ import { Link, Route, Switch } from "wouter";
 import { Empty } from "@/components/feedback/empty";
 import { AdapterPage } from "@/features/adapters/detail/adapter-page";
 import { VersionPage } from "@/features/adapters/version/version-page";
+import { AuditPage } from "@/features/audit/audit-page";
+import { JobsPage } from "@/features/jobs/jobs-page";
+import { KeyPage } from "@/features/keys/detail/key-page";
 import { OverviewPage } from "@/features/overview/overview-page";
+import { PlanPage } from "@/features/plans/plan-page";
+import { PlansPage } from "@/features/plans/plans-page";
 import { RequireSession } from "@/features/session/require-session";
 import { SignInPage } from "@/features/session/sign-in-page";
-import { TenantPage } from "@/features/tenants/tenant-page";
+import { TenantPage } from "@/features/tenants/detail/tenant-page";
 import { TenantsPage } from "@/features/tenants/tenants-page";
+import { UsagePage } from "@/features/usage/usage-page";
 
 import { cssVariablesResolver, theme } from "./theme";
 
@@ -51,7 +57,13 @@ function Pages() {
                 </Suspense>
               )}
             </Route>
+            <Route path="/tenants/:slug/keys/:id">{({ slug, id }) => <KeyPage key={id} slug={slug} id={id} />}</Route>
             <Route path="/tenants/:slug/:tab?">{({ slug, tab }) => <TenantPage slug={slug} tab={tab} />}</Route>
+            <Route path="/usage" component={UsagePage} />
+            <Route path="/plans" component={PlansPage} />
+            <Route path="/plans/:id">{({ id }) => <PlanPage key={id} id={id} />}</Route>
+            <Route path="/jobs" component={JobsPage} />
+            <Route path="/audit" component={AuditPage} />
             <Route component={NoSuchPage} />
           </Switch>
         </RequireSession>

@@ -84,6 +84,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Jobs
+         * @description Jobs of all tenants, or of one, the newest first.
+         */
+        get: operations["list_jobs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/jobs/{job_id}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Retry Job
+         * @description Have a failed job tried again, with all of its attempts.
+         */
+        post: operations["retry_job"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/chores": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List All Chores
+         * @description Regular work: when it is due, and how it went.
+         */
+        get: operations["list_chores"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/tenants": {
         parameters: {
             query?: never;
@@ -991,6 +1051,43 @@ export interface components {
             made_at: number;
         };
         /**
+         * Chore
+         * @description Regular work that one worker at a time does.
+         */
+        Chore: {
+            /** Name */
+            name: string;
+            /** Due At */
+            due_at: number;
+            /** Running */
+            running: boolean;
+            /** Finished At */
+            finished_at: number | null;
+            /**
+             * Error
+             * @description class of what went wrong the last time; null = nothing
+             */
+            error: string | null;
+            /**
+             * Result
+             * @description figures of the last round that went well
+             */
+            result: {
+                [key: string]: unknown;
+            } | null;
+        };
+        /** ChoreList */
+        ChoreList: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object: "list";
+            /** Data */
+            data: components["schemas"]["Chore"][];
+        };
+        /**
          * EngineOverview
          * @description The engine's part; figures are null or empty while no engine answers.
          */
@@ -1138,6 +1235,57 @@ export interface components {
              * @default 200
              */
             min_requests: number;
+        };
+        /** Job */
+        Job: {
+            /** Id */
+            id: string;
+            /** Tenant */
+            tenant: string;
+            /** Kind */
+            kind: string;
+            /** Adapter */
+            adapter: string;
+            /** Version */
+            version: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "queued" | "leased" | "done" | "failed";
+            /** Attempt */
+            attempt: number;
+            /** Max Attempts */
+            max_attempts: number;
+            /**
+             * Last Error
+             * @description classes of what went wrong, the latest last; never a text
+             */
+            last_error: string | null;
+            /**
+             * Run After
+             * @description not before this time
+             */
+            run_after: number;
+            /** Created At */
+            created_at: number;
+            /** Finished At */
+            finished_at: number | null;
+        };
+        /** JobPage */
+        JobPage: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object: "list";
+            /** Data */
+            data: components["schemas"]["Job"][];
+            /** Has More */
+            has_more: boolean;
+            /** Next */
+            next: string | null;
         };
         /**
          * Key
@@ -2182,6 +2330,103 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Overview"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_jobs: {
+        parameters: {
+            query?: {
+                state?: ("queued" | "leased" | "done" | "failed") | null;
+                /** @description a slug */
+                tenant?: string | null;
+                /** @description entries of a page */
+                limit?: number;
+                /** @description `next` of the page before */
+                after?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobPage"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    retry_job: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_chores: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChoreList"];
                 };
             };
             /** @description Every refusal and failure */

@@ -1,5 +1,9 @@
 /** Short names for what the routes return, taken from the paths so that they hold whatever the schemas are called. */
-import type { paths } from "./schema.gen";
+import type { DraftPaths } from "./draft";
+import type { paths as GeneratedPaths } from "./schema.gen";
+
+export type Paths = Omit<GeneratedPaths, keyof DraftPaths> & DraftPaths;
+type paths = Paths;
 
 type Json<Response> = Response extends { content: { "application/json": infer Body } } ? Body : never;
 
@@ -15,7 +19,19 @@ export type Preemptions = NonNullable<Engine["preemptions"]>;
 export type Refusals = NonNullable<Engine["refusals"]>;
 
 export type Tenant = Json<paths["/admin/v1/tenants"]["get"]["responses"][200]>["data"][number];
+export type TenantDetail = Json<paths["/admin/v1/tenants/{slug}"]["get"]["responses"][200]>;
+export type Plan = Json<paths["/admin/v1/plans"]["get"]["responses"][200]>["data"][number];
+export type Limits = Json<paths["/admin/v1/tenants/{slug}/limits"]["get"]["responses"][200]>["limits"];
+export type EffectiveLimit = Limits[string];
+export type LimitFigures = EffectiveLimit["plan"];
 export type ApiKey = Json<paths["/admin/v1/tenants/{slug}/keys"]["get"]["responses"][200]>["data"][number];
+export type Scope = ApiKey["scopes"][number];
+type KeyPath = paths["/admin/v1/tenants/{slug}/keys/{id}"];
+export type KeyPatch = KeyPath["patch"]["requestBody"]["content"]["application/json"];
+export type UsageRow = Json<paths["/admin/v1/usage"]["get"]["responses"][200]>["data"][number];
+export type AuditEvent = Json<paths["/admin/v1/audit_events"]["get"]["responses"][200]>["data"][number];
+export type Job = Json<paths["/admin/v1/jobs"]["get"]["responses"][200]>["data"][number];
+export type Chore = Json<paths["/admin/v1/chores"]["get"]["responses"][200]>["data"][number];
 export type Adapter = Json<paths["/admin/v1/tenants/{slug}/adapters"]["get"]["responses"][200]>["data"][number];
 export type Version = Adapter["versions"][number];
 export type Certificate = NonNullable<Version["certificate"]>;

@@ -31,6 +31,32 @@ export const TenantsIcon = () => (
   </Icon>
 );
 
+export const UsageIcon = () => (
+  <Icon>
+    <path d="M3 21h18M6 21v-7M12 21V6M18 21V10" />
+  </Icon>
+);
+
+export const PlansIcon = () => (
+  <Icon>
+    <path d="M4 7h9M17 7h3M4 17h3M11 17h9" />
+    <circle cx="15" cy="7" r="2" />
+    <circle cx="9" cy="17" r="2" />
+  </Icon>
+);
+
+export const JobsIcon = () => (
+  <Icon>
+    <path d="M4 6l1.5 1.5L8 5M4 12l1.5 1.5L8 11M4 18l1.5 1.5L8 17M12 6.5h8M12 12.5h8M12 18.5h8" />
+  </Icon>
+);
+
+export const AuditIcon = () => (
+  <Icon>
+    <path d="M6 3h9l4 4v14H6zM15 3v4h4M9 12h7M9 16h7" />
+  </Icon>
+);
+
 export const SunIcon = () => (
   <Icon>
     <circle cx="12" cy="12" r="4" />

@@ -1,4 +1,18 @@
-import type { Adapter, Alias, AliasTarget, ApiKey, Certificate, Ledger, Overview, Tenant, TenantQueue, Version } from "@/api/types";
+import type {
+  Adapter,
+  Alias,
+  AliasTarget,
+  ApiKey,
+  Certificate,
+  Ledger,
+  Limits,
+  Overview,
+  Plan,
+  TenantDetail,
+  TenantQueue,
+  UsageRow,
+  Version,
+} from "@/api/types";
 
 export const kvLedger: Ledger = {
   name: "kv",
@@ -145,9 +159,53 @@ export function overview(engine: Partial<Overview["engine"]> = {}): Overview {
   };
 }
 
-export function tenant(slug: string, weight = 1): Tenant {
-  const counts = { adapters: 1, keys: 1 };
-  return { id: slug, slug, display_name: slug, status: "active", weight, created_at: 1_700_000_000, ...counts };
+export function tenant(slug: string, fields: Partial<TenantDetail> = {}): TenantDetail {
+  return {
+    id: slug,
+    slug,
+    display_name: slug,
+    status: "active",
+    weight: 1,
+    plan: "standard",
+    keys_make_keys: false,
+    created_at: 1_700_000_000,
+    suspended_at: null,
+    adapters: 1,
+    keys: 1,
+    memory: { adapter_bytes: 4096, kv_bytes: 1_572_864 },
+    ...fields,
+  };
+}
+
+/** Routes that every page of a tenant asks for. */
+export function tenantRoutes(slug: string, fields: Partial<TenantDetail> = {}): Record<string, { body: unknown }> {
+  return {
+    "GET /admin/v1/tenants": { body: list(tenant(slug, fields)) },
+    [`GET /admin/v1/tenants/${slug}`]: { body: tenant(slug, fields) },
+    [`GET /admin/v1/tenants/${slug}/limits`]: { body: { limits: limits() } },
+    [`GET /admin/v1/tenants/${slug}/usage`]: { body: list() },
+    "GET /admin/v1/usage": { body: list() },
+    "GET /admin/v1/plans": { body: list(plan("standard"), plan("small")) },
+  };
+}
+
+const FIGURES: Limits = {
+  rpm: { value: 6000, burst: 1000, origin: "plan", own: null, plan: { value: 6000, burst: 1000 } },
+  monthly_tokens: { value: 1e12, burst: null, origin: "plan", own: null, plan: { value: 1e12, burst: null } },
+  adapter_bytes: { value: 50 * 2 ** 30, burst: null, origin: "plan", own: null, plan: { value: 50 * 2 ** 30, burst: null } },
+};
+
+export function limits(changed: Limits = {}): Limits {
+  return { ...FIGURES, ...changed };
+}
+
+export function plan(id: string): Plan {
+  const figures = Object.entries(FIGURES).map(([name, { plan }]) => [name, plan] as const);
+  return { id, display_name: id, created_at: 1_700_000_000, tenants: 1, limits: Object.fromEntries(figures) };
+}
+
+export function usage(bucket_start: number, fields: Partial<UsageRow> = {}): UsageRow {
+  return { bucket_start, requests: 2, errors: 0, prompt_tokens: 100, cached_tokens: 20, completion_tokens: 50, ...fields };
 }
 
 export function version(adapter: string, number: number, fields: Partial<Version> = {}): Version {
@@ -227,10 +285,19 @@ export function apiKey(name: string, fields: Partial<ApiKey> = {}): ApiKey {
     hint: "Q2x9",
     public_id: "7f3a00bc12De",
     status: "active",
+    scopes: ["inference", "models:read"],
+    allowed_adapters: null,
+    ip_allowlist: null,
+    subject_id: `key-${name}`,
+    rotated_from: null,
+    replaced_at: null,
+    created_by: "administrator",
     created_at: 1_700_000_000,
     expires_at: null,
     revoked_at: null,
+    revoke_reason: null,
     last_used_at: null,
+    last_used_network: null,
     ...fields,
   };
 }

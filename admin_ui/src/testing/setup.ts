@@ -15,6 +15,8 @@ class NoResizeObserver implements ResizeObserver {
   disconnect = (): void => undefined;
 }
 
+Element.prototype.scrollIntoView = () => undefined;
+
 Blob.prototype.arrayBuffer = function (this: Blob): Promise<ArrayBuffer> {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();

@@ -15,7 +15,17 @@ import { Link, useLocation } from "wouter";
 
 import mark from "@/assets/lorikeet.svg";
 
-import { MoonIcon, OverviewIcon, SignOutIcon, SunIcon, TenantsIcon } from "@/components/icons";
+import {
+  AuditIcon,
+  JobsIcon,
+  MoonIcon,
+  OverviewIcon,
+  PlansIcon,
+  SignOutIcon,
+  SunIcon,
+  TenantsIcon,
+  UsageIcon,
+} from "@/components/icons";
 
 export function ColorSchemeSwitch() {
   const { setColorScheme } = useMantineColorScheme();
@@ -52,6 +62,10 @@ export function Brand() {
 const DESTINATIONS = [
   { to: "/", label: "Overview", icon: <OverviewIcon />, holds: (path: string) => path === "/" },
   { to: "/tenants", label: "Tenants", icon: <TenantsIcon />, holds: (path: string) => path.startsWith("/tenants") },
+  { to: "/usage", label: "Usage", icon: <UsageIcon />, holds: (path: string) => path === "/usage" },
+  { to: "/plans", label: "Plans", icon: <PlansIcon />, holds: (path: string) => path.startsWith("/plans") },
+  { to: "/jobs", label: "Jobs", icon: <JobsIcon />, holds: (path: string) => path === "/jobs" },
+  { to: "/audit", label: "Audit", icon: <AuditIcon />, holds: (path: string) => path === "/audit" },
 ];
 
 export function Shell({ onSignOut, children }: { onSignOut: () => void; children: ReactNode }) {

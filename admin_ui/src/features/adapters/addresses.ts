@@ -4,8 +4,12 @@ export function tenantAddress(slug: string): string {
   return `/tenants/${encodeURIComponent(slug)}`;
 }
 
+export function adaptersAddress(slug: string): string {
+  return `${tenantAddress(slug)}/adapters`;
+}
+
 export function adapterAddress(slug: string, name: string): string {
-  return `${tenantAddress(slug)}/adapters/${encodeURIComponent(name)}`;
+  return `${adaptersAddress(slug)}/${encodeURIComponent(name)}`;
 }
 
 export function versionAddress(slug: string, name: string, number: number): string {

@@ -1,4 +1,4 @@
-import { Button, Group, NumberInput, Stack, TextInput } from "@mantine/core";
+import { Button, Group, NumberInput, Select, Stack, TextInput } from "@mantine/core";
 import { useForm } from "@mantine/form";
 import { useDisclosure } from "@mantine/hooks";
 import { useQueryClient } from "@tanstack/react-query";
@@ -8,6 +8,7 @@ import { api } from "@/api/client";
 import { Dialog } from "@/components/layout/dialog";
 import { PlusIcon } from "@/components/icons";
 import { toastDone } from "@/components/feedback/toasts";
+import { planChoices, STANDARD_PLAN, usePlans } from "@/features/plans/use-plans";
 
 import { slugProblem } from "./slug";
 import { DEFAULT_WEIGHT, MAX_WEIGHT, weightProblem } from "./weight";
@@ -29,19 +30,20 @@ export function CreateTenant() {
 
 function CreateTenantForm({ onDone }: { onDone: () => void }) {
   const client = useQueryClient();
+  const plans = usePlans();
   const [, navigate] = useLocation();
   const create = api.useMutation("post", "/admin/v1/tenants");
   const form = useForm({
-    initialValues: { slug: "", display_name: "", weight: DEFAULT_WEIGHT as number | string },
+    initialValues: { slug: "", display_name: "", weight: DEFAULT_WEIGHT as number | string, plan: STANDARD_PLAN },
     validate: { slug: slugProblem, weight: weightProblem },
     validateInputOnBlur: true,
   });
 
-  const submit = form.onSubmit(({ slug, display_name, weight: typed }) => {
+  const submit = form.onSubmit(({ slug, display_name, weight: typed, plan }) => {
     const name = display_name.trim();
-    const weight = Number(typed);
+    const body = { slug, weight: Number(typed), plan, keys_make_keys: false };
     create.mutate(
-      { body: name === "" ? { slug, weight } : { slug, display_name: name, weight } },
+      { body: name === "" ? body : { ...body, display_name: name } },
       {
         onSuccess: () => {
           void client.invalidateQueries({ queryKey: tenantsQuery.queryKey });
@@ -69,9 +71,16 @@ function CreateTenantForm({ onDone }: { onDone: () => void }) {
         <TextInput
           label="Display name"
           placeholder="Acme Support"
-          maxLength={100}
+          maxLength={200}
           autoComplete="off"
           {...form.getInputProps("display_name")}
+        />
+        <Select
+          label="Plan"
+          description="What it may do at most. Limits of its own come after."
+          data={planChoices(plans.data?.data, STANDARD_PLAN)}
+          allowDeselect={false}
+          {...form.getInputProps("plan")}
         />
         <NumberInput
           label="Weight"

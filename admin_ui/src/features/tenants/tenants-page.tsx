@@ -1,4 +1,4 @@
-import { Badge, Table, Text } from "@mantine/core";
+import { Table, Text } from "@mantine/core";
 
 import type { Tenant } from "@/api/types";
 import { Empty } from "@/components/feedback/empty";
@@ -10,8 +10,11 @@ import { TenantLink } from "@/components/tenant-link";
 import { Term } from "@/components/term";
 import { counted, grouped, weight } from "@/format/numbers";
 import { dateTime } from "@/format/time";
+import { totalsByTenant } from "@/features/usage/series";
+import { useMonth } from "@/features/usage/use-usage";
 
 import { CreateTenant } from "./create-tenant";
+import { StatusBadge } from "./status-badge";
 import { useTenants } from "./use-tenants";
 
 export function TenantsPage() {
@@ -43,24 +46,26 @@ function NoTenants() {
   );
 }
 
-export function StatusBadge({ status }: { status: string }) {
-  return <Badge color={status === "active" ? "green" : "gray"}>{status}</Badge>;
-}
-
 function TenantTable({ tenants }: { tenants: readonly Tenant[] }) {
+  const month = useMonth(null).data;
+  const used = month && totalsByTenant(month);
   return (
     <TableScroll label="Table of tenants">
-      <Table highlightOnHover fz="sm" miw={640} aria-label="Tenants">
+      <Table highlightOnHover fz="sm" miw={860} aria-label="Tenants">
         <Table.Thead>
           <Table.Tr>
             <Table.Th>Tenant</Table.Th>
             <Table.Th>Name</Table.Th>
             <Table.Th>Status</Table.Th>
+            <Table.Th>Plan</Table.Th>
             <Table.Th ta="right">
               <Term help="Share of the engine under load, in proportion to the other tenants' weights.">Weight</Term>
             </Table.Th>
             <Table.Th ta="right">Adapters</Table.Th>
             <Table.Th ta="right">Keys</Table.Th>
+            <Table.Th ta="right" w={140}>
+              <Term help="Prompt and answer tokens since the month began (UTC).">Tokens this month</Term>
+            </Table.Th>
             <Table.Th>Created</Table.Th>
           </Table.Tr>
         </Table.Thead>
@@ -74,11 +79,13 @@ function TenantTable({ tenants }: { tenants: readonly Tenant[] }) {
               <Table.Td>
                 <StatusBadge status={tenant.status} />
               </Table.Td>
+              <Table.Td>{tenant.plan}</Table.Td>
               <Table.Td ta="right" data-weight={tenant.weight}>
                 {weight(tenant.weight)}
               </Table.Td>
               <Table.Td ta="right">{grouped(tenant.adapters)}</Table.Td>
               <Table.Td ta="right">{grouped(tenant.keys)}</Table.Td>
+              <Table.Td ta="right">{used === undefined ? "–" : grouped(used.get(tenant.slug) ?? 0)}</Table.Td>
               <Table.Td style={{ whiteSpace: "nowrap" }}>{dateTime(tenant.created_at)}</Table.Td>
             </Table.Tr>
           ))}

@@ -1,19 +1,26 @@
-import { screen } from "@testing-library/react";
+import { screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 
 import { refusal, session, stubNetwork } from "@/testing/network";
 import { renderApp } from "@/testing/render-app";
-import { list, tenant } from "@/testing/samples";
+import { list, tenant, tenantRoutes, usage } from "@/testing/samples";
 
 import { slugProblem } from "./slug";
 import { weightProblem } from "./weight";
 
 describe("tenants", () => {
   it("lists them with a link to each", async () => {
-    stubNetwork({ "GET /admin/v1/tenants": { body: list(tenant("acme"), tenant("globex", 2.5)) } });
+    stubNetwork({
+      "GET /admin/v1/tenants": { body: list(tenant("acme"), tenant("globex", { weight: 2.5 })) },
+      "GET /admin/v1/usage": { body: list(usage(1_700_000_000, { tenant: "globex" })) },
+    });
     renderApp("/tenants");
-    expect(await screen.findByTestId("tenant-row-globex")).toHaveTextContent("2.5");
+    const row = await screen.findByTestId("tenant-row-globex");
+    expect(row).toHaveTextContent("2.5");
+    await waitFor(() => {
+      expect(row).toHaveTextContent("150");
+    });
     expect(screen.getByRole("link", { name: "acme" })).toHaveAttribute("href", "/tenants/acme");
   });
 
@@ -25,6 +32,7 @@ describe("tenants", () => {
 
   it("creates one and goes on to its keys", async () => {
     const network = stubNetwork({
+      ...tenantRoutes("acme"),
       "GET /admin/v1/tenants": { body: list() },
       "GET /admin/v1/tenants/acme/keys": { body: list() },
       "POST /admin/v1/tenants": () => {
@@ -39,12 +47,17 @@ describe("tenants", () => {
     expect(await screen.findByText("No keys yet")).toBeVisible();
     expect(window.location.pathname).toBe("/tenants/acme/keys");
     const [request] = network.requests("POST /admin/v1/tenants");
-    expect(await request?.json()).toEqual({ slug: "acme", weight: 1 });
+    expect(await request?.json()).toEqual({
+      slug: "acme",
+      weight: 1,
+      plan: "standard",
+      keys_make_keys: false,
+    });
     expect(request?.headers.get("x-csrf-token")).toBe(session.csrf_token);
   });
 
   it("refuses a bad slug in words and sends nothing", async () => {
-    const network = stubNetwork({ "GET /admin/v1/tenants": { body: list() } });
+    const network = stubNetwork({ ...tenantRoutes("acme"), "GET /admin/v1/tenants": { body: list() } });
     renderApp("/tenants");
     await userEvent.click(await screen.findByRole("button", { name: "Create tenant" }));
     await userEvent.type(await screen.findByRole("textbox", { name: /Slug/ }), "Acme!");
@@ -55,7 +68,7 @@ describe("tenants", () => {
 
   it("tells a refusal with the API's sentence and the request id, and keeps the form", async () => {
     stubNetwork({
-      "GET /admin/v1/tenants": { body: list(tenant("acme")) },
+      ...tenantRoutes("acme"),
       "POST /admin/v1/tenants": refusal(409, "tenant_exists", "A tenant with the slug acme exists.", "req_42"),
     });
     renderApp("/tenants");
@@ -69,9 +82,9 @@ describe("tenants", () => {
 
   it("creates one with the weight that was typed", async () => {
     const network = stubNetwork({
-      "GET /admin/v1/tenants": { body: list(tenant("acme", 2.5)) },
+      ...tenantRoutes("acme", { weight: 2.5 }),
       "GET /admin/v1/tenants/acme/keys": { body: list() },
-      "POST /admin/v1/tenants": { status: 201, body: tenant("acme", 2.5) },
+      "POST /admin/v1/tenants": { status: 201, body: tenant("acme", { weight: 2.5 }) },
     });
     renderApp("/tenants");
     await userEvent.click(await screen.findByRole("button", { name: "Create tenant" }));
@@ -83,7 +96,12 @@ describe("tenants", () => {
     await userEvent.type(field, "2.5");
     await userEvent.click(screen.getByRole("button", { name: "Create" }));
     expect(await screen.findByText("No keys yet")).toBeVisible();
-    expect(await network.requests("POST /admin/v1/tenants")[0]?.json()).toEqual({ slug: "acme", weight: 2.5 });
+    expect(await network.requests("POST /admin/v1/tenants")[0]?.json()).toEqual({
+      slug: "acme",
+      weight: 2.5,
+      plan: "standard",
+      keys_make_keys: false,
+    });
     expect(screen.getByText("weight 2.5")).toBeVisible();
   });
 
@@ -93,7 +111,7 @@ describe("tenants", () => {
   });
 
   it("says that a tenant does not exist", async () => {
-    stubNetwork({ "GET /admin/v1/tenants": { body: list() } });
+    stubNetwork({ "GET /admin/v1/tenants/nobody": refusal(404, "not_found", "There is no such tenant.") });
     renderApp("/tenants/nobody");
     expect(await screen.findByText(/There is no tenant/)).toBeVisible();
   });

@@ -10,7 +10,7 @@ import { Panel } from "@/components/layout/panel";
 import { counted } from "@/format/numbers";
 import { dateTime } from "@/format/time";
 
-import { tenantAddress, uploadAddress } from "../addresses";
+import { adaptersAddress, tenantAddress, uploadAddress } from "../addresses";
 import { AliasPanel } from "../aliases/alias-panel";
 import { shownVersions } from "../states";
 import { useAdapter } from "../use-adapters";
@@ -68,7 +68,7 @@ export function NoSuchAdapter({ slug, name }: { slug: string; name: string }) {
   return (
     <Panel>
       <Empty title={`There is no adapter “${name}”`}>
-        <Anchor component={Link} to={tenantAddress(slug)} fz="sm">
+        <Anchor component={Link} to={adaptersAddress(slug)} fz="sm">
           All adapters of {slug}
         </Anchor>
       </Empty>

@@ -9,7 +9,7 @@ import type { Adapter } from "@/api/types";
 import { toastDone } from "@/components/feedback/toasts";
 import { Dialog } from "@/components/layout/dialog";
 
-import { tenantAddress } from "../addresses";
+import { adaptersAddress } from "../addresses";
 
 /** Removes an adapter with everything it has, after its name was typed. */
 export function DeleteAdapter({ slug, adapter }: { slug: string; adapter: Adapter }) {
@@ -41,7 +41,7 @@ function Confirm({ slug, adapter, onDone }: { slug: string; adapter: Adapter; on
       {
         onSuccess: () => {
           onDone();
-          navigate(tenantAddress(slug));
+          navigate(adaptersAddress(slug));
           toastDone(`Adapter ${adapter.name} deleted.`);
           void client.invalidateQueries({ queryKey: ["get", "/admin/v1/tenants/{slug}/adapters"] });
           void client.invalidateQueries({ queryKey: api.queryOptions("get", "/admin/v1/tenants").queryKey });

@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 
 import { stubNetwork } from "@/testing/network";
 import { renderApp } from "@/testing/render-app";
-import { adapter, alias, list, overview, tenant, version } from "@/testing/samples";
+import { adapter, alias, list, overview, tenantRoutes, version } from "@/testing/samples";
 
 import { obstaclesAmong, stepsOf } from "./steps";
 
@@ -72,7 +72,7 @@ describe("taking a step", () => {
   it("deletes an adapter only after its name was typed", async () => {
     const network = stubNetwork({
       ...OVERVIEW,
-      "GET /admin/v1/tenants": { body: list(tenant("acme")) },
+      ...tenantRoutes("acme"),
       "GET /admin/v1/tenants/acme/adapters": { body: list() },
       [`GET ${PIRATE}`]: { body: adapter("pirate", [version("pirate", 1)]) },
       [`DELETE ${PIRATE}`]: { status: 204 },

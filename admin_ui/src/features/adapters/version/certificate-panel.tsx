@@ -3,8 +3,8 @@ import type { ReactNode } from "react";
 
 import type { Certificate } from "@/api/types";
 import { Digest } from "@/components/digest";
+import { Figure } from "@/components/figure";
 import { Panel } from "@/components/layout/panel";
-import { Term } from "@/components/term";
 import { counted, percent, tiny } from "@/format/numbers";
 import { dateTime } from "@/format/time";
 
@@ -95,30 +95,6 @@ function Company({ certificate }: { certificate: Certificate }) {
       note={`within ${tiny(neighbour_max_logit_difference)} · ${served}`}
       testId="neighbours"
     />
-  );
-}
-
-interface FigureProps {
-  term: string;
-  help: string;
-  value: string;
-  note: string;
-  testId: string;
-}
-
-function Figure({ term, help, value, note, testId }: FigureProps) {
-  return (
-    <div data-testid={testId}>
-      <Text fz="sm" c="dimmed" component="div">
-        <Term help={help}>{term}</Term>
-      </Text>
-      <Text fz={22} fw={650} lh={1.3}>
-        {value}
-      </Text>
-      <Text fz="xs" c="dimmed">
-        {note}
-      </Text>
-    </div>
   );
 }
 
