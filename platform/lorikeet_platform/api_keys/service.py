@@ -107,15 +107,14 @@ def update_key(work: Session, key_id: str, wanted: Wanted, *, actor: Actor, now:
     key.allowed_adapters = None if grant.allowed_adapters is None else sorted(grant.allowed_adapters)
     key.ip_allowlist = None if grant.ip_allowlist is None else list(grant.ip_allowlist)
     key.expires_at = grant.expires_at
-    if wanted.name is not UNSAID:
-        key.name = wanted.name
+    key.name = name = key.name if wanted.name is UNSAID else wanted.name
     try:
         work.flush()
     except IntegrityError as error:
         if not is_collision(error):
             raise
-        raise _name_taken(key.name) from None
-    _record(work, key, actor, "key.update", now, {"name": key.name, **_details(grant)})
+        raise _name_taken(name) from None
+    _record(work, key, actor, "key.update", now, {"name": name, **_details(grant)})
     announce(work, Notice(key.tenant_id, key.id, "changed", now))
     return key
 

@@ -78,9 +78,10 @@ def test_a_keys_secret_is_shown_once(owner: TestClient, api: TestClient) -> None
 def test_a_keys_name_is_free_again_after_its_revocation(owner: TestClient, harbour: Tenant) -> None:
     keys = f"{TENANTS}/{harbour.slug}/keys"
     assert owner.post(keys, json={"name": "first"}).status_code == 409
-    revoked = owner.post(f"/admin/v1/keys/{harbour.key_id}/revoke").json()
-    assert revoked["status"] == "revoked"
-    assert owner.post(f"/admin/v1/keys/{harbour.key_id}/revoke").json() == revoked
+    revoke = f"{keys}/{harbour.key_id}/revoke"
+    revoked = owner.post(revoke, json={"reason": "lost"}).json()
+    assert (revoked["status"], revoked["revoke_reason"]) == ("revoked", "lost")
+    assert owner.post(revoke, json={"reason": "again"}).json() == revoked
     assert owner.post(keys, json={"name": "first"}).status_code == 201
     assert owner.get(TENANTS).json()["data"][0]["keys"] == 1
 
@@ -89,7 +90,8 @@ def test_what_does_not_exist_is_404(owner: TestClient) -> None:
     for method, path in [("GET", "keys"), ("GET", "adapters"), ("POST", "keys")]:
         body = {"name": "x"} if method == "POST" else None
         assert owner.request(method, f"{TENANTS}/nobody/{path}", json=body).status_code == 404
-    assert owner.post("/admin/v1/keys/key_x/revoke").status_code == 404
+    assert owner.get(f"{TENANTS}/nobody").status_code == 404
+    assert owner.post(f"{TENANTS}/nobody/suspend", json={}).status_code == 404
 
 
 def test_a_tenants_adapters_are_shown_with_versions_and_aliases(

@@ -14,8 +14,8 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from lorikeet_platform.api_keys.service import revoke_key
+from lorikeet_platform.auth.actor import ADMINISTRATOR, Actor
 from lorikeet_platform.auth.key_format import new_key
-from lorikeet_platform.auth.notices import Notice, announce
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.clock import MINUTE
 from lorikeet_platform.context import PlatformContext
@@ -67,7 +67,8 @@ def test_a_revoked_key_is_refused_like_a_malformed_one(
 ) -> None:
     malformed = refusal(api, ("authorization", "Bearer nonsense"))
     assert api.get(ROUTE, headers=harbour.auth).status_code == 200
-    assert admin.post(f"/admin/v1/keys/{harbour.key_id}/revoke", headers=as_admin).status_code == 200
+    revoke = f"/admin/v1/tenants/harbour/keys/{harbour.key_id}/revoke"
+    assert admin.post(revoke, json={}, headers=as_admin).status_code == 200
     assert refusal(api, *harbour.auth.items()) == malformed
 
 
@@ -80,8 +81,7 @@ def test_a_key_that_is_revoked_during_its_look_up_is_not_remembered(
     def find_slowly(key: str) -> Principal | None:
         found = find(key)
         with context.db.platform.unit_of_work() as work:
-            revoke_key(work, harbour.key_id, context.clock())
-            announce(work, Notice(harbour.id, harbour.key_id, "key_revoked"))
+            revoke_key(work, harbour.key_id, actor=Actor(harbour.id, ADMINISTRATOR), now=context.clock())
         return found
 
     header = harbour.auth["authorization"]
