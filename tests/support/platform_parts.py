@@ -25,7 +25,7 @@ from lorikeet_platform.auth.pepper import load_pepper
 from lorikeet_platform.clock import now_us
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import Adapter, AdapterVersion, TenantLimit
+from lorikeet_platform.db.tables import Adapter, AdapterVersion, KeyLimit, TenantLimit
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.registry.aliasing.aliases import Change, point_wholly_at
@@ -111,13 +111,23 @@ def a_tenant(context: PlatformContext, slug: str) -> Tenant:
         return Tenant(tenant.id, slug, key.id, secret)
 
 
-def limit_tenant(db: Database, tenant_id: str, **values: int) -> None:
-    """Limits of the tenant's own, by dimension."""
+def limit_tenant(db: Database, tenant_id: str, **values: int | tuple[int, int]) -> None:
+    """Limits of the tenant's own, by dimension: a value, or value and burst."""
     with db.platform.unit_of_work() as work:
-        for dimension, value in values.items():
-            limit = TenantLimit(
-                tenant_id=tenant_id, dimension=dimension, value=value, updated_by=SYSTEM, updated_at=now_us()
-            )
+        for dimension, figures in values.items():
+            value, burst = figures if isinstance(figures, tuple) else (figures, None)
+            limit = TenantLimit(tenant_id=tenant_id, dimension=dimension, value=value, burst=burst)
+            limit.updated_by, limit.updated_at = SYSTEM, now_us()
+            work.merge(limit)
+
+
+def limit_key(db: Database, tenant_id: str, key_id: str, **values: int | tuple[int, int]) -> None:
+    """Limits of a key that was never rotated, by dimension: a value, or value and burst."""
+    with db.platform.unit_of_work() as work:
+        for dimension, figures in values.items():
+            value, burst = figures if isinstance(figures, tuple) else (figures, None)
+            limit = KeyLimit(tenant_id=tenant_id, subject_id=key_id, dimension=dimension, value=value, burst=burst)
+            limit.updated_by, limit.updated_at = SYSTEM, now_us()
             work.merge(limit)
 
 

@@ -37,7 +37,7 @@ def tenant_id(database: Database) -> str:
     ],
 )
 def test_n_43_exactly_one_of_many_gets_the_last_place(
-    database: Database, tenant_id: str, limits: dict[str, int], code: str
+    database: Database, tenant_id: str, limits: dict[str, int | tuple[int, int]], code: str
 ) -> None:
     limit_tenant(database, tenant_id, **limits)
 

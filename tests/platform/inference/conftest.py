@@ -55,6 +55,8 @@ class Gateway:
     service: InferenceService
     registry: CollectorRegistry
     keys: dict[str, str] = field(default_factory=dict)
+    tenants: dict[str, str] = field(default_factory=dict)  # ids by slug
+    key_ids: dict[str, str] = field(default_factory=dict)
 
     def post(
         self, body: object, *, path: str = "/v1/chat/completions", tenant: str = "harbour", **headers: str
@@ -116,7 +118,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
         for slug, adapter in (("harbour", "pirate"), ("orchard", "haiku")):
             tenant = create_tenant(work, slug=slug, display_name=None, now=now_us())
             key, secret = create_key(work, pepper, tenant_id=tenant.id, name="tests", now=now_us())
-            gateway.keys[slug] = secret
+            gateway.keys[slug], gateway.tenants[slug], gateway.key_ids[slug] = secret, tenant.id, key.id
             add_ready_adapter(work, tenant_id=tenant.id, name=adapter, key_id=key.id)
     yield gateway
     db.close()

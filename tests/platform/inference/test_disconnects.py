@@ -16,10 +16,10 @@ from tests.support.scripted_engine import Hang
 
 
 class Connection:
-    """One raw ASGI request, whose caller hangs up when told."""
+    """One raw ASGI request, whose caller hangs up when told, and sends its body when told."""
 
-    def __init__(self, gateway: Gateway, body: dict[str, Any]) -> None:
-        content = json.dumps(body).encode()
+    def __init__(self, gateway: Gateway, body: dict[str, Any], *, hold_body: bool = False) -> None:
+        content = self._content = json.dumps(body).encode()
         headers = [
             (b"authorization", f"Bearer {gateway.keys['harbour']}".encode()),
             (b"content-type", b"application/json"),
@@ -28,7 +28,8 @@ class Connection:
         path = "/v1/chat/completions"
         self.sent: list[Message] = []
         self._incoming: asyncio.Queue[Message] = asyncio.Queue()
-        self._incoming.put_nowait({"type": "http.request", "body": content})
+        if not hold_body:
+            self.send_body()
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -47,6 +48,9 @@ class Connection:
 
     async def _send(self, message: Message) -> None:
         self.sent.append(message)
+
+    def send_body(self) -> None:
+        self._incoming.put_nowait({"type": "http.request", "body": self._content})
 
     def hang_up(self) -> None:
         self._incoming.put_nowait({"type": "http.disconnect"})

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lorikeet_platform.clock import HOUR, SECOND
 from lorikeet_platform.limits.rates import gcra
-from lorikeet_platform.limits.rates.buckets import Charge, Refund
+from lorikeet_platform.limits.rates.buckets import Charge, Receipt, Refund
 from lorikeet_platform.limits.rates.gcra import Rate, State
 from lorikeet_platform.limits.rates.shared import SharedBuckets
 from tests.platform.limits.conftest import RedisProcess
@@ -79,7 +79,8 @@ def test_the_script_says_what_the_algorithm_says(
     buckets: SharedBuckets, both: tuple[Rate, Rate], calls: list[tuple[int, int, int, bool]]
 ) -> None:
     """Costs as percentages of the bursts, so that bounds are met; half of the calls bring refunds or debts."""
-    tenant, model, refunds = fresh_tenant(), Model(), []
+    tenant, model = fresh_tenant(), Model()
+    refunds: list[Refund] = []
     for percent, other_percent, third, with_debt in calls:
         costs = [-(-rate.burst * share // 100) for rate, share in zip(both, (percent, other_percent), strict=True)]
         charges = [
@@ -137,7 +138,7 @@ def test_n_65_of_fifty_at_once_as_many_pass_as_fit_and_a_refund_lets_the_next_in
 ) -> None:
     tenant, rate = fresh_tenant(), Rate(1000, 1000)
     passed: Counter[bool] = Counter()
-    receipts = []
+    receipts: list[Receipt] = []
 
     def ask() -> None:
         outcome = buckets.charge(tenant, [Charge(TENANT_BUCKET, rate, 99)])

@@ -35,7 +35,7 @@ def limited(tmp_path: Path, db: Database, clock: FakeClock) -> Open:
     """A tenant's uploader under the given limits."""
 
     @contextmanager
-    def open_with(**limits: int) -> Iterator[tuple[Uploader, PlatformContext]]:
+    def open_with(**limits: int | tuple[int, int]) -> Iterator[tuple[Uploader, PlatformContext]]:
         context = make_context(tmp_path, db, clock)
         tenant = a_tenant(context, "harbour")
         limit_tenant(db, tenant.id, **limits)
