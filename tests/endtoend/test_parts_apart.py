@@ -43,6 +43,7 @@ class Parts:
         self._environment = clean_environment() | {
             "LORIKEET_DATA_DIR": str(folder / "data"),
             "LORIKEET_BROKER_URL": f"redis+socket://{folder}/redis",
+            "LORIKEET_REDIS_URL": f"redis+unix://{folder}/redis",
             "LORIKEET_ENGINE_ENDPOINT": f"tcp://127.0.0.1:{free_port()}",
             "LORIKEET_ENGINE_KEY_FILE": str(folder / "socket.key"),
             "LORIKEET_API_PORT": self.api.rpartition(":")[2],
@@ -106,6 +107,22 @@ class Parts:
         stored = {kind: [path for path in (blobs / name).rglob("*") if path.is_file()] for kind, name in kinds.items()}
         return rows | {kind: len(paths) for kind, paths in stored.items()}
 
+    def gateways(self) -> int:
+        return self._rows("SELECT count(*) FROM gateways")[0][0]
+
+    def open_records(self) -> int:
+        return self._rows("SELECT count(*) FROM usage_records WHERE state = 'open'")[0][0]
+
+    def wait_for_chores(self) -> dict[str, str | None]:
+        """Until each was done once; their errors by name."""
+        deadline = time.monotonic() + READY_WITHIN_S
+        while True:
+            chores = json.loads(self.command("jobs", "chores", "--json"))
+            if chores and all(chore["finished_at"] is not None for chore in chores):
+                return {chore["name"]: chore["error"] for chore in chores}
+            assert time.monotonic() < deadline, chores
+            time.sleep(0.5)
+
     def _rows(self, statement: str) -> list[tuple[int]]:
         with closing(sqlite3.connect(self._data / "lorikeet.db")) as database:
             return database.execute(statement).fetchall()
@@ -135,7 +152,7 @@ def test_an_adapter_sealed_while_no_worker_ran_is_served_though_the_first_worker
     engine, gateway = parts.start("engine"), parts.start("gateway")
     parts.wait_until_ready()
     parts.command("tenants", "create", "acme")
-    key = json.loads(parts.command("keys", "create", "acme", "--name", "ci", "--json"))["secret"]
+    key = json.loads(parts.command("keys", "create", "--tenant", "acme", "--name", "ci", "--json"))["secret"]
     pirate = next(adapter for adapter in demo_adapters() if adapter.name == "pirate")
     push = ("adapters", "push", str(pirate.path), "--name", "pirate", "--json", "--no-wait")
     sealed = json.loads(parts.command(*push, LORIKEET_API_KEY=key))
@@ -149,9 +166,15 @@ def test_an_adapter_sealed_while_no_worker_ran_is_served_though_the_first_worker
     assert parts.counts() == {"jobs": 1, "adapter_versions": 1, "slices": 0, "images": 1, "files": 2}
     answer = parts.command("chat", "--model", "pirate", "What is the capital of France?", LORIKEET_API_KEY=key)
     assert answer.strip()
+    errors = parts.wait_for_chores()
+    assert {"usage.outbox", "usage.rollups", "store.reconcile", "aliases.guard"} < set(errors)
+    assert set(errors.values()) == {None}
 
     assert gateway.poll() is None
     assert engine.poll() is None
     end(engine)
     assert engine.returncode == 0
     assert httpx.get(f"{parts.api}/readyz").status_code == 503
+    assert parts.gateways() == 1
+    end(gateway)
+    assert (gateway.returncode, parts.gateways(), parts.open_records()) == (0, 0, 0)
