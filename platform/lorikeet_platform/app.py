@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -25,13 +26,16 @@ from lorikeet_platform.api_keys.routes import key_routes, leak_router, own_key_r
 from lorikeet_platform.auth.api_keys import Authenticator
 from lorikeet_platform.auth.notices import NoticeBoard
 from lorikeet_platform.auth.pepper import load_pepper
-from lorikeet_platform.companions import companions
+from lorikeet_platform.companions import companions, end_what_runs
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.inference.routes import install as install_inference
 from lorikeet_platform.jobs.celery_app import Waker
 from lorikeet_platform.jobs.routes import router as jobs_router
+from lorikeet_platform.limits.routes import own_router as own_limits_router
+from lorikeet_platform.limits.routes import plans_router
+from lorikeet_platform.limits.routes import tenant_router as tenant_limits_router
 from lorikeet_platform.overview.routes import router as overview_router
 from lorikeet_platform.overview.service import OverviewReader
 from lorikeet_platform.registry.acting import administrator_actor, tenant_actor
@@ -41,7 +45,9 @@ from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.telemetry.requests import ObservedRequests
 from lorikeet_platform.tenants.routes import router as tenants_router
+from lorikeet_platform.usage.routes import all_usage_routes, usage_routes
 from lorikeet_platform.usage.service import UsageService
+from lorikeet_platform.usage.work.figures import ledger_metrics
 from lorikeet_platform.web.access import check_access_is_declared
 from lorikeet_platform.web.errors import Error, install_error_rendering
 from lorikeet_platform.web.guards import Bounds, Guard
@@ -63,6 +69,7 @@ def build_context(
     pepper, registry = load_pepper(settings.data_dir), CollectorRegistry()
     metrics = GatewayMetrics(registry)
     notices = NoticeBoard(db, on_late=metrics.revocation_seconds.observe)
+    presence = GatewayPresence(db)
     return PlatformContext(
         settings=settings,
         db=db,
@@ -71,8 +78,8 @@ def build_context(
         notices=notices,
         authenticator=Authenticator(db, pepper, notices),
         pepper=pepper,
-        usage=UsageService(db),
-        presence=GatewayPresence(db),
+        usage=UsageService(db, gateway_id=presence.gateway_id, metrics=ledger_metrics(registry, db)),
+        presence=presence,
         wake=wake,
         admin_token=load_admin_token(settings.data_dir),
         metrics_registry=registry,
@@ -85,15 +92,17 @@ def create_tenant_app(context: PlatformContext, extra_routers: Sequence[APIRoute
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with companions(context):
+        async with companions(context, inference):
             yield
 
     app = _new_app("Lorikeet API", context, lifespan=lifespan)
-    install_inference(app, context, context.metrics)
+    inference = install_inference(app, context, context.metrics)
+    context.notices.subscribe(partial(end_what_runs, inference))
     adapters = adapter_routes(TENANT_PREFIX, tenant_actor)
     uploads = upload_routes(TENANT_PREFIX, tenant_actor)
+    usage = usage_routes(TENANT_PREFIX, tenant_actor)
     keys = (own_key_routes(TENANT_PREFIX), key_routes(TENANT_PREFIX, tenant_actor))
-    for router in (adapters, uploads, *keys, health_router, *extra_routers):
+    for router in (adapters, uploads, usage, own_limits_router, *keys, health_router, *extra_routers):
         app.include_router(router)
     check_access_is_declared(app.routes)
     app.add_middleware(Guard, bounds=Bounds(context.settings.limits, uploads=large_bodies(TENANT_PREFIX)))
@@ -112,11 +121,15 @@ def create_admin_app(context: PlatformContext) -> FastAPI:
         overview_router,
         jobs_router,
         tenants_router,
+        tenant_limits_router,
+        plans_router,
         key_routes(ADMIN_PREFIX, administrator_actor),
         leak_router,
         adapters,
         quarantine,
         upload_routes(ADMIN_PREFIX, administrator_actor),
+        usage_routes(ADMIN_PREFIX, administrator_actor),
+        all_usage_routes(),
         health_router,
         metrics_router,
     ):
