@@ -65,6 +65,9 @@ class GatewayMetrics:
             "The part of the settled prompt tokens that was found in the engine's prefix cache.",
             registry=registry,
         )
+        self._add_rates(registry)
+
+    def _add_rates(self, registry: CollectorRegistry) -> None:
         self.ratelimit_decisions = Counter(
             "lorikeet_gateway_ratelimit_decisions",
             "Requests let through and refused by what a tenant or a key may do.",
