@@ -41,7 +41,7 @@ def install(app: FastAPI, context: PlatformContext, metrics: GatewayMetrics) -> 
         usage=context.usage,
         client=context.engine_client,
         base_model=context.settings.model_name,
-        gate=open_gate(context.settings.redis_url, metrics, n_live=lambda: context.presence.live),
+        gate=open_gate(context.settings.redis_url, metrics.limits, n_live=lambda: context.presence.live),
         metrics=metrics,
         on_damaged=partial(take_out_damaged, context),
         clock=context.clock,

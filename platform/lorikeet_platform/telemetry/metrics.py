@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from lorikeet_platform.telemetry.limits import LimitMetrics
+
 DEGRADED = "lorikeet_gateway_ratelimit_degraded"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
@@ -68,17 +70,7 @@ class GatewayMetrics:
         self._add_rates(registry)
 
     def _add_rates(self, registry: CollectorRegistry) -> None:
-        self.ratelimit_decisions = Counter(
-            "lorikeet_gateway_ratelimit_decisions",
-            "Requests let through and refused by what a tenant or a key may do.",
-            ["dimension", "decision"],
-            registry=registry,
-        )
-        self.ratelimit_degraded = Gauge(
-            DEGRADED,
-            "1 while Redis is lost or slow and each gateway counts its share of the rates alone.",
-            registry=registry,
-        )
+        self.limits = LimitMetrics(registry)
 
     def count_tokens(self, *, prompt: int, completion: int, cached: int) -> None:
         self._tokens.labels("prompt").inc(prompt)

@@ -18,7 +18,7 @@ from lorikeet_platform.limits.gating.gate import LimitGate, Passage
 from lorikeet_platform.limits.gating.headers import duration
 from lorikeet_platform.limits.rates.local import LocalBuckets
 from lorikeet_platform.limits.standard import STANDARD
-from lorikeet_platform.telemetry.metrics import GatewayMetrics
+from lorikeet_platform.telemetry.limits import LimitMetrics
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Gate:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
     def __post_init__(self) -> None:
-        self.gate = LimitGate(LocalBuckets(lambda: self.now), GatewayMetrics(self.registry))
+        self.gate = LimitGate(LocalBuckets(lambda: self.now), LimitMetrics(self.registry))
 
     def admitted(self, caller: Principal, n_tokens: int = 1) -> Passage:
         passage = self.gate.enter(caller)

@@ -24,7 +24,7 @@ from lorikeet_platform.limits.effective import Limit
 from lorikeet_platform.limits.gating.headers import Standing, rate_headers
 from lorikeet_platform.limits.rates.buckets import Buckets, Charge, Outcome, Receipt, Refund
 from lorikeet_platform.limits.rates.gcra import Rate
-from lorikeet_platform.telemetry.metrics import GatewayMetrics
+from lorikeet_platform.telemetry.limits import LimitMetrics
 
 RateName = Literal["rpm", "tpm"]
 CONCURRENCY_AGAIN_S: Final = 1.0
@@ -89,11 +89,11 @@ class LimitGate:
         buckets: where rates are counted.
     """
 
-    def __init__(self, buckets: Buckets, metrics: GatewayMetrics) -> None:
+    def __init__(self, buckets: Buckets, metrics: LimitMetrics) -> None:
         self._buckets = buckets
         self._running = _Running()
         self._decisions = {
-            (dimension, is_passed): metrics.ratelimit_decisions.labels(dimension, "passed" if is_passed else "refused")
+            (dimension, is_passed): metrics.decisions.labels(dimension, "passed" if is_passed else "refused")
             for dimension in ("rpm", "concurrent", "tpm")
             for is_passed in (False, True)
         }

@@ -9,10 +9,10 @@ from lorikeet_platform.limits.rates.buckets import Buckets
 from lorikeet_platform.limits.rates.degrading import DegradingBuckets
 from lorikeet_platform.limits.rates.local import LocalBuckets
 from lorikeet_platform.limits.rates.shared import SharedBuckets
-from lorikeet_platform.telemetry.metrics import GatewayMetrics
+from lorikeet_platform.telemetry.limits import LimitMetrics
 
 
-def open_gate(redis_url: str, metrics: GatewayMetrics, *, n_live: Callable[[], int]) -> LimitGate:
+def open_gate(redis_url: str, metrics: LimitMetrics, *, n_live: Callable[[], int]) -> LimitGate:
     """`close` it in the end.
 
     Args:
@@ -20,5 +20,5 @@ def open_gate(redis_url: str, metrics: GatewayMetrics, *, n_live: Callable[[], i
     """
     buckets: Buckets = LocalBuckets()
     if redis_url:
-        buckets = DegradingBuckets(SharedBuckets(redis_url), n_live=n_live, on_change=metrics.ratelimit_degraded.set)
+        buckets = DegradingBuckets(SharedBuckets(redis_url), n_live=n_live, on_change=metrics.degraded.set)
     return LimitGate(buckets, metrics)

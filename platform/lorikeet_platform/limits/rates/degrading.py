@@ -156,7 +156,9 @@ class DegradingBuckets:
         self._on_change(False)
 
     def _send_refunds(self) -> None:
-        for tenant_id in list(self._refunds):
+        with self._lock:
+            tenants = list(self._refunds)
+        for tenant_id in tenants:
             while refunds := self._waiting_for(tenant_id):
                 try:
                     self._shared.refund(tenant_id, refunds)

@@ -18,8 +18,9 @@ from lorikeet_platform.clock import MINUTE
 from lorikeet_platform.limits.rates import gcra
 from lorikeet_platform.limits.rates.buckets import Charge, Outcome, Receipt, Refund
 
-# Slower than this is as good as lost. It bounds every wait for the socket, so that nothing hangs.
+# Slower than this is as good as lost. It bounds every wait for an answer, so that nothing hangs.
 BUDGET_S: Final = 0.02
+CONNECT_BUDGETS: Final = 5  # opening a connection takes several round trips
 
 _SCRIPT: Final = b"""
 local clock = redis.call('TIME')
@@ -158,7 +159,7 @@ def _options(budget_s: float) -> dict[str, Any]:
     """No second try, and nothing said to the server when a connection opens: each would wait once more."""
     return {
         "socket_timeout": budget_s,
-        "socket_connect_timeout": budget_s,
+        "socket_connect_timeout": CONNECT_BUDGETS * budget_s,
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
         "driver_info": None,
