@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tests.engine.socket.conftest import (
     StartEngine,
     answer,
     eventually,
+    free_port,
     generation_request,
     is_given_back,
     with_client,
@@ -283,12 +283,6 @@ def test_garbage_on_the_socket_does_not_disturb_the_engine(start_engine: StartEn
         assert (await answer(await client.generate(generation_request())))[1] == "length"
 
     with_client(start_engine(), byte_model_dir, scenario)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_tcp_answers_only_to_the_holder_of_the_keys(
