@@ -33,7 +33,11 @@ FOREIGN_VARIABLES = frozenset(
 
 
 class EngineSettings(BaseModel):
-    """Engine knobs; same meaning as in `EngineConfig`, 0 = chosen by the engine for its device."""
+    """Engine knobs; same meaning as in `EngineConfig`, 0 = chosen by the engine for its device.
+
+    Attributes:
+        outbox_dir: where the engine keeps what nobody has put on record yet; None = `outbox` in `data_dir`.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,6 +47,7 @@ class EngineSettings(BaseModel):
     threads: int = Field(default=0, ge=0)
     health_host: str = "127.0.0.1"
     health_port: int = Field(default=8100, ge=0, le=65535)
+    outbox_dir: Path | None = None
     max_model_len: int = Field(default=0, ge=0)
     max_num_seqs: int = Field(default=0, ge=0)
     max_num_batched_tokens: int = Field(default=0, ge=0)
@@ -193,8 +198,7 @@ class Settings(BaseSettings):
 
     @property
     def outbox_dir(self) -> Path:
-        """Where the engine keeps what nobody has put on record yet."""
-        return self.data_dir / "outbox"
+        return self.engine.outbox_dir or self.data_dir / "outbox"
 
     @property
     def temporary_dir(self) -> Path:

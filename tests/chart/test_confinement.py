@@ -110,7 +110,7 @@ def test_the_engine_cannot_write_adapters(release: Release) -> None:
         for mount in container["volumeMounts"]
         if not mount.get("readOnly")
     ]
-    assert writable == ["/var/lib/lorikeet/models", "/tmp"]
+    assert writable == ["/var/lib/lorikeet/models", "/var/outbox", "/tmp"]
 
 
 def _secret_keys(workload: dict[str, Any]) -> set[tuple[str, str]]:

@@ -197,6 +197,28 @@ class TestSharedVolume:
             assert {mount["name"] for c in pod["containers"] for mount in c["volumeMounts"]} == volumes
 
 
+class TestOutbox:
+    def test_the_engine_writes_it_to_a_volume_of_its_own_that_survives_the_container(self, release: Release) -> None:
+        folder = release.one("ConfigMap", "engine")["data"]["LORIKEET_ENGINE__OUTBOX_DIR"]
+        (container,) = release.one("Deployment", "engine")["spec"]["template"]["spec"]["containers"]
+        assert {"name": "outbox", "mountPath": folder} in container["volumeMounts"]
+        read_only = [mount["mountPath"] for mount in container["volumeMounts"] if mount.get("readOnly")]
+        assert not any(folder.startswith(above) for above in read_only), "there is no place to mount it"
+        elsewhere = [c["name"] for _, c in release.containers() for m in c["volumeMounts"] if m["name"] == "outbox"]
+        assert elsewhere == ["engine"]
+
+    def test_its_volume_is_the_pods_own_or_the_claim_that_is_named(self) -> None:
+        def volume(values: dict[str, Any]) -> dict[str, Any]:
+            volumes = render(values).one("Deployment", "engine")["spec"]["template"]["spec"]["volumes"]
+            (found,) = (volume for volume in volumes if volume["name"] == "outbox")
+            assert isinstance(found, dict)
+            return found
+
+        assert volume({}) == {"name": "outbox", "emptyDir": {"sizeLimit": "256Mi"}}
+        claimed = volume({"engine": {"outbox": {"existingClaim": "outbox"}}})
+        assert claimed == {"name": "outbox", "persistentVolumeClaim": {"claimName": "outbox"}}
+
+
 class TestBucket:
     def test_gateway_worker_and_engine_open_the_same_store(self) -> None:
         release = render(read_values(CHART_DIR / "ci" / "bucket-values.yaml"))
