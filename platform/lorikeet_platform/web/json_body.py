@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
 from email.message import Message
-from typing import Any
+from typing import Any, Final
 
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from lorikeet_adapters.strict_json import StrictJsonError, loads
@@ -19,6 +20,9 @@ from lorikeet_platform.errors import PlatformError
 MAX_DEPTH = 64
 MAX_PARAM = 100
 NUL = "\x00"
+NO_BODY: Final[list[object]] = []  # no object, so no route takes it for its body
+
+Handle = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 async def read_json(request: Request) -> dict[str, Any]:
@@ -51,20 +55,40 @@ def check_content_type(request: Request, wanted: str) -> None:
 
 
 class StrictJsonRoute(APIRoute):
-    """A route whose body is read by `read_json` and holds no NUL character."""
+    """A route whose body is read by `read_json` and has no NUL character; whoever may not call hears nothing of it."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def get_route_handler(self) -> Handle:
         handle = super().get_route_handler()
         if self.body_field is None:
             return handle
 
         async def read_then_handle(request: Request) -> Response:
-            # Starlette keeps a parsed body in these two; the framework then finds it instead of parsing itself.
-            request._json = _without_nul(await read_json(request))
-            request._body = b"{}"
+            try:
+                body = _without_nul(await read_json(request))
+            except PlatformError as error:
+                if "connection" in error.headers:  # the connection itself is at fault, and nothing more comes of it
+                    raise
+                return await _refuse(request, handle, error)
+            _give(request, body)
             return await handle(request)
 
         return read_then_handle
+
+
+async def _refuse(request: Request, handle: Handle, error: PlatformError) -> Response:
+    """Raises `error`, unless the route has something to say first: strangers learn nothing about their bodies."""
+    _give(request, NO_BODY)
+    try:
+        await handle(request)
+    except RequestValidationError:
+        pass
+    raise error
+
+
+def _give(request: Request, body: object) -> None:
+    """Starlette keeps a parsed body in these two; the framework then finds it instead of parsing itself."""
+    request._json = body
+    request._body = b"{}"
 
 
 def _without_nul(body: dict[str, Any]) -> dict[str, Any]:
