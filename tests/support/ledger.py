@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -14,15 +14,18 @@ from lorikeet_engine.client import RequestCounts
 from lorikeet_engine.errors import EngineUnavailable
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import ApiKey, BudgetCounter, Tenant, UsageRecord, UsageRollup
+from lorikeet_platform.db.tables import AdapterVersion, ApiKey, BudgetCounter, Tenant, UsageRecord, UsageRollup
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.limits.effective import Figures, effective_limits
 from lorikeet_platform.limits.standard import STANDARD
 from lorikeet_platform.usage.ledger import Opening, Outcome, SettledBy, Settlement, Verdict, open_record, settle
 from lorikeet_platform.usage.periods import month_start
+from tests.support import platform_parts as parts
 
 HOUR_US = 3_600_000_000
+DAY_US = 24 * HOUR_US
 NOON = 1_767_268_800_000_000  # 2026-01-01T12:00:00Z
+NOON_S = NOON // 1_000_000
 PLENTY = 10**12
 
 
@@ -33,6 +36,24 @@ class Asked:
     base_model: str = "tiny"
     adapter_id: str | None = None
     version_id: str | None = None
+
+
+class Payer(Protocol):
+    """Whose request it is; a principal is one."""
+
+    @property
+    def tenant_id(self) -> str: ...
+    @property
+    def key_id(self) -> str: ...
+    @property
+    def subject_id(self) -> str: ...
+
+
+class AsPayer:
+    """A tenant's first key."""
+
+    def __init__(self, tenant: parts.Tenant) -> None:
+        self.tenant_id, self.key_id, self.subject_id = tenant.id, tenant.key_id, tenant.key_id
 
 
 @dataclass(frozen=True)
@@ -141,7 +162,7 @@ def successor(payer: Principal, key_id: str) -> Principal:
     return replace(payer, key_id=key_id)
 
 
-def opening_of(payer: Principal, *, at: int = NOON, est: int = 100, **columns: Any) -> Opening:
+def opening_of(payer: Payer, *, at: int = NOON, est: int = 100, **columns: Any) -> Opening:
     values: dict[str, Any] = {
         "tenant_id": payer.tenant_id,
         "request_id": new_id("req"),
@@ -161,7 +182,7 @@ def opening_of(payer: Principal, *, at: int = NOON, est: int = 100, **columns: A
     return Opening(**(values | columns))
 
 
-def opened(db: Database, payer: Principal, **columns: Any) -> str:
+def opened(db: Database, payer: Payer, **columns: Any) -> str:
     """A record that is open, its counters made if they were missing; its request's id."""
     opening = opening_of(payer, **columns)
     with db.tenant(payer.tenant_id).unit_of_work() as work:
@@ -176,7 +197,7 @@ def opened(db: Database, payer: Principal, **columns: Any) -> str:
 
 def settled(
     db: Database,
-    payer: Principal,
+    payer: Payer,
     request_id: str,
     *,
     prompt: int = 10,
@@ -198,6 +219,34 @@ def settled(
     )
     with db.tenant(payer.tenant_id).unit_of_work() as work:
         return settle(work, settlement)
+
+
+def use(
+    db: Database,
+    tenant: parts.Tenant,
+    *,
+    at: int = NOON,
+    version: AdapterVersion | None = None,
+    figures: tuple[int, int, int] = (10, 4, 5),
+    outcome: Outcome = "ok",
+) -> str:
+    """A settled request; its id."""
+    payer = AsPayer(tenant)
+    of = {} if version is None else {"adapter_id": version.adapter_id, "version_id": version.id}
+    request_id = opened(db, payer, at=at, base_model=parts.BASE, **of)
+    settlement = Settlement(
+        tenant_id=tenant.id,
+        request_id=request_id,
+        outcome=outcome,
+        prompt_tokens=figures[0],
+        cached_tokens=figures[1],
+        completion_tokens=figures[2],
+        settled_by="gateway",
+        settled_at=at,
+    )
+    with db.tenant(tenant.id).unit_of_work() as work:
+        assert settle(work, settlement) == "settled"
+    return request_id
 
 
 @dataclass(frozen=True)

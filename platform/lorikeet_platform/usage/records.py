@@ -40,6 +40,6 @@ def newest(work: Session, tenant_id: str, *, behind: tuple[int, str] | None, lim
         same_moment = and_(record.admitted_at == at, record.request_id < request_id)
         statement = statement.where(or_(record.admitted_at < at, same_moment))
     return [
-        RecordEntry(row[0], row[1], row[0].base_model if row[3] is None else f"{row[2]}@{row[3]}")
+        RecordEntry(row[0], row[1], row[0].base_model if row[3] is None else f"{row[2]}:{row[3]}")
         for row in work.execute(statement)
     ]

@@ -22,7 +22,7 @@ class UsageSum(BaseModel):
     model: str | None = Field(default=None, description="with group_by=model: the base model")
     adapter: str | None = Field(default=None, description="with group_by=adapter: its name; null for the base model")
     adapter_id: str | None = None
-    version: str | None = Field(default=None, description="with group_by=version: name@number; null for the base model")
+    version: str | None = Field(default=None, description="with group_by=version: name:number; null for the base model")
     version_id: str | None = None
     requests: int = Field(description="settled ones, refused by the engine or answered")
     errors: int = Field(description="of them, those that did not end with `ok`")
@@ -49,7 +49,7 @@ class UsageRecord(BaseModel):
     key_id: str
     key_name: str
     route: str
-    model: str = Field(description="name@number of the adapter's version, or the base model")
+    model: str = Field(description="name:number of the adapter's version, or the base model")
     base_model: str
     adapter_id: str | None
     version_id: str | None

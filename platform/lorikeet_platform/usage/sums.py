@@ -125,27 +125,25 @@ def _named(summed: Subquery, asked: Question) -> Select[*tuple[Any, ...]]:
     """Ids with the names that people gave them; the order is the same whoever asks."""
     tenant, key, adapter = aliased(Tenant), aliased(ApiKey), aliased(Adapter)
     version, owner = aliased(AdapterVersion), aliased(Adapter)
-    shown: list[Any] = [summed.c.bucket_start]
-    joined: Any = summed
+    statement: Select[*tuple[Any, ...]] = select(summed.c.bucket_start).select_from(summed)
     for group in asked.groups:
         identity = summed.c[group]
         if group == "tenant":
-            joined = joined.outerjoin(tenant, tenant.id == identity)
-            shown.append(tenant.slug)
+            statement = statement.outerjoin(tenant, tenant.id == identity).add_columns(tenant.slug)
         elif group == "key":
-            joined = joined.outerjoin(key, key.id == identity)
-            shown += [identity, key.name]
+            statement = statement.outerjoin(key, key.id == identity).add_columns(identity, key.name)
         elif group == "model":
-            shown.append(identity)
+            statement = statement.add_columns(identity)
         elif group == "adapter":
-            joined = joined.outerjoin(adapter, adapter.id == identity)
-            shown += [adapter.name, func.nullif(identity, "")]
+            statement = statement.outerjoin(adapter, adapter.id == identity)
+            statement = statement.add_columns(adapter.name, func.nullif(identity, ""))
         else:
-            joined = joined.outerjoin(version, version.id == identity).outerjoin(owner, owner.id == version.adapter_id)
-            shown += [owner.name + "@" + _text(version.number), func.nullif(identity, "")]
-    figures = [summed.c[name] for name in FIGURES]
+            statement = statement.outerjoin(version, version.id == identity)
+            statement = statement.outerjoin(owner, owner.id == version.adapter_id)
+            name = owner.name + ":" + cast(version.number, String())
+            statement = statement.add_columns(name, func.nullif(identity, ""))
     order = (summed.c.bucket_start, *(summed.c[group] for group in asked.groups))
-    return select(*shown, *figures).select_from(joined).order_by(*order)
+    return statement.add_columns(*(summed.c[name] for name in FIGURES)).order_by(*order)
 
 
 def _sources(asked: Question) -> list[Select[*tuple[Any, ...]]]:
@@ -215,7 +213,3 @@ def _is_marked(length: int, *, day_of: bool = False) -> ColumnElement[bool]:
     if length == HOUR:
         within = (mark.granularity == "hour", *within)  # type: ignore[assignment]
     return exists().where(mark.tenant_id == UsageRollup.tenant_id, *within)
-
-
-def _text(number: Any) -> Any:
-    return cast(number, String())

@@ -1,7 +1,8 @@
-"""One record per admitted request, settled exactly once."""
+"""One record per admitted request, reserved in two budgets, settled exactly once."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from dataclasses import dataclass
 
@@ -16,7 +17,8 @@ from lorikeet_platform.db.tables import UsageRecord
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.registry.resolve import resolve_model
-from lorikeet_platform.usage.service import Outcome, Ticket
+from lorikeet_platform.usage.ledger import Outcome
+from lorikeet_platform.usage.service import Ticket
 from tests.support.platform_parts import BASE, Tenant, a_version
 
 
@@ -29,14 +31,20 @@ class Counts:
 
 @pytest.fixture
 def principal(context: PlatformContext, harbour: Tenant) -> Principal:
-    return context.authenticator.authenticate(harbour.auth["authorization"])
+    return asyncio.run(context.authenticator.authenticate(harbour.auth["authorization"]))
 
 
 def open_ticket(context: PlatformContext, principal: Principal, model: str = BASE) -> Ticket:
     with context.db.platform.read() as session:
         resolved = resolve_model(session, principal.tenant_id, model, BASE)
     return context.usage.open(
-        request_id=new_id("req"), principal=principal, resolved=resolved, route="/v1/completions", stream=False
+        request_id=new_id("req"),
+        principal=principal,
+        resolved=resolved,
+        route="/v1/completions",
+        stream=False,
+        n=1,
+        est_tokens=100,
     )
 
 
@@ -53,16 +61,20 @@ def test_a_record_says_who_asked_for_which_version(
     open_ticket(context, principal, "pirate")
     [record] = records(context)
     assert (record.tenant_id, record.key_id, record.version_id) == (harbour.id, harbour.key_id, version.id)
+    assert (record.subject_id, record.est_tokens, record.n) == (harbour.key_id, 100, 1)
     assert (record.state, record.outcome, record.adapter_id) == ("open", None, version.adapter_id)
 
 
 def test_settling_twice_bills_once(context: PlatformContext, principal: Principal) -> None:
     ticket = open_ticket(context, principal)
-    assert ticket.settle(Counts(10, 20, 8), "ok")
-    assert not ticket.settle(Counts(99, 99), "server_error")
+    assert context.usage.settle(ticket.settlement(Counts(10, 20, 8), "ok")) == "settled"
+    assert context.usage.settle(ticket.settlement(Counts(10, 20, 8), "ok")) == "already"
+    with capture_logs() as lines:
+        assert context.usage.settle(ticket.settlement(Counts(99, 99), "server_error")) == "conflict"
     [record] = records(context)
     assert (record.state, record.outcome) == ("settled", "ok")
     assert (record.prompt_tokens, record.completion_tokens, record.cached_tokens) == (10, 20, 8)
+    assert [line["request_id"] for line in lines] == [record.request_id]
 
 
 def test_of_many_settlers_at_once_one_wins(context: PlatformContext, principal: Principal) -> None:
@@ -70,7 +82,7 @@ def test_of_many_settlers_at_once_one_wins(context: PlatformContext, principal: 
     wins: list[int] = []
 
     def settle(n: int) -> None:
-        if ticket.settle(Counts(n, n), "ok"):
+        if context.usage.settle(ticket.settlement(Counts(n, n), "ok")) == "settled":
             wins.append(n)
 
     threads = [threading.Thread(target=settle, args=(n,)) for n in range(1, 6)]
@@ -83,7 +95,22 @@ def test_of_many_settlers_at_once_one_wins(context: PlatformContext, principal: 
 
 @pytest.mark.parametrize("outcome", ["ok", "client_cancelled", "server_error", "deadline", "revoked", "shed"])
 def test_every_outcome_can_be_written(context: PlatformContext, principal: Principal, outcome: Outcome) -> None:
-    assert open_ticket(context, principal).settle(Counts(0, 0), outcome)
+    settlement = open_ticket(context, principal).settlement(Counts(0, 0), outcome)
+    assert context.usage.settle(settlement) == "settled"
+
+
+def test_a_record_is_of_the_version_that_answered(
+    context: PlatformContext, principal: Principal, harbour: Tenant
+) -> None:
+    with context.db.platform.unit_of_work() as work:
+        a_version(work, harbour, name="pirate")
+        second = a_version(work, harbour, name="pirate", number=2, live=False)
+    ticket = open_ticket(context, principal, "pirate")
+    with context.db.platform.read() as session:
+        answered_by = resolve_model(session, principal.tenant_id, "pirate:2", BASE)
+    context.usage.settle(ticket.settlement(Counts(1, 1), "ok", answered_by=answered_by, first_token_at=5))
+    [record] = records(context)
+    assert (record.version_id, record.first_token_at) == (second.id, 5)
 
 
 def test_what_cannot_be_metered_is_not_served(context: PlatformContext, principal: Principal) -> None:
