@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 
 import pytest
@@ -66,6 +66,22 @@ def test_n_64_redis_back_without_its_memory_begins_no_second_burst(own_redis: Re
         wait_for(lambda: not buckets.is_lost)
         passed += passes(buckets, 91)
         assert 10 <= passed <= 10 + (time.monotonic() - started)
+
+
+def test_n_64_three_gateways_that_lose_redis_in_the_middle_of_a_burst_let_no_more_than_a_tenth_more_through(
+    own_redis: RedisProcess,
+) -> None:
+    rate = Rate(600, 100)
+    with ExitStack() as opening:
+        gateways = [opening.enter_context(opened(own_redis, n_live=3, lost_for_s=60)) for _ in range(3)]
+        started = time.monotonic()
+        passed = sum(passes(gateway, 1, rate) for _ in range(20) for gateway in gateways)
+        own_redis.kill()
+        passed += sum(passes(gateway, 1, rate) for _ in range(80) for gateway in gateways)
+        allowed = 100 + 10 * (time.monotonic() - started)
+        assert 0.9 * 100 <= passed <= 1.1 * allowed
+        time.sleep(0.4)
+        assert [passes(gateway, 1, rate) for gateway in gateways] == [1, 1, 1]
 
 
 def test_r_17_without_redis_each_gateway_has_its_share_and_never_nothing(own_redis: RedisProcess) -> None:
