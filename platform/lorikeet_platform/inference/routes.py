@@ -52,7 +52,7 @@ def install(app: FastAPI, context: PlatformContext, metrics: GatewayMetrics) -> 
     return service
 
 
-def get_inference(request: Request) -> Inference:
+async def get_inference(request: Request) -> Inference:  # async: the framework runs other functions in a thread
     return cast(Inference, request.app.state.inference)
 
 

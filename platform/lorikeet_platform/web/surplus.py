@@ -16,7 +16,7 @@ from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.web.json_body import MAX_PARAM, read_json
 
 
-def _refuse_unknown_query(request: Request) -> None:
+async def _refuse_unknown_query(request: Request) -> None:
     """Raises PlatformError: unknown_parameter, invalid_value for one that is given twice."""
     fields = get_flat_params(_route_of(request).dependant)
     known = {get_validation_alias(field) for field in fields if isinstance(field.field_info, params.Query)}
