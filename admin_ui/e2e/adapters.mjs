@@ -89,6 +89,7 @@ async function waitForState(page, number, state) {
 async function uploadWithCuts(page, faults, line) {
   await page.getByRole("link", { name: "Tenants", exact: true }).click();
   await page.getByTestId(`tenant-row-${tenant}`).getByRole("link").click();
+  await page.getByRole("tab", { name: "Adapters" }).click();
   await page.getByRole("link", { name: "Upload adapter" }).click();
   await page.getByRole("textbox", { name: "Adapter" }).fill(name);
   await checkAccessibility(page, "the empty upload page", faults);

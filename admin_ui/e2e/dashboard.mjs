@@ -7,12 +7,10 @@
  * Exit status 1 on a console error, a failed request, an accessibility violation, a version that is not ready in time, a page
  * that moves under its reader, one that is wider than the screen, or a pool whose parts do not add up.
  */
-import { checkAccessibility, checkWidth, NARROW, picture, required, run, WIDE } from "./page.mjs";
+import { checkAccessibility, checkWidth, holdStill, NARROW, picture, required, run, WIDE } from "./page.mjs";
 
 const READY_WITHIN_MS = 120_000;
 const LOOK_EVERY_MS = 50;
-const STEADY_MS = 6_500; // three polls
-const MOST_SHIFT = 0.1; // what web.dev calls good
 const PANELS = ["queues", "residency", "prefix", "refusals", "preemptions", "known-adapters"];
 const POOLS = ["kv-ledger", "arena-ledger", "host-ledger"];
 
@@ -43,25 +41,11 @@ async function explainByKeyboard(page, faults) {
   await term.blur();
 }
 
-/** Figures change with every poll; nothing else may move. */
-async function holdStill(page, name, faults) {
-  const shift = await page.evaluate(async (duration) => {
-    let sum = 0;
-    const observer = new PerformanceObserver((list) => {
-      for (const entry of list.getEntries()) sum += entry.value;
-    });
-    observer.observe({ type: "layout-shift" });
-    await new Promise((resolve) => setTimeout(resolve, duration));
-    observer.disconnect();
-    return sum;
-  }, STEADY_MS);
-  if (shift > MOST_SHIFT) faults.add(`the page moved by ${shift.toFixed(3)} on ${name}`);
-}
-
 async function openAdapters(page) {
   await page.getByRole("link", { name: "Tenants", exact: true }).click();
-  const listed = page.waitForResponse((response) => new URL(response.url()).pathname.endsWith("/adapters"));
   await page.getByTestId(`tenant-row-${settings.tenant}`).getByRole("link").click();
+  const listed = page.waitForResponse((response) => new URL(response.url()).pathname.endsWith("/adapters"));
+  await page.getByRole("tab", { name: "Adapters" }).click();
   await listed;
   await page.getByTestId("adapters").waitFor();
 }

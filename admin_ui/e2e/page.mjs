@@ -11,6 +11,9 @@ import { chromium } from "playwright-core";
 export const WIDE = { width: 1280, height: 1455 };
 export const NARROW = { width: 390, height: 844 };
 
+const STEADY_MS = 6_500; // three polls of the overview
+const MOST_SHIFT = 0.1; // what web.dev calls good
+
 export function required(name) {
   const value = process.env[name];
   if (!value) throw new Error(`${name} is not set`);
@@ -69,6 +72,37 @@ export async function checkAccessibility(page, name, faults) {
 export async function checkWidth(page, name, faults) {
   const excess = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
   if (excess > 0) faults.add(`${name} is ${excess} px wider than the screen`);
+}
+
+/** Figures change with every poll; nothing else may move. */
+export async function holdStill(page, name, faults) {
+  const shift = await page.evaluate(async (duration) => {
+    let sum = 0;
+    const observer = new PerformanceObserver((list) => {
+      for (const entry of list.getEntries()) sum += entry.value;
+    });
+    observer.observe({ type: "layout-shift" });
+    await new Promise((resolve) => setTimeout(resolve, duration));
+    observer.disconnect();
+    return sum;
+  }, STEADY_MS);
+  if (shift > MOST_SHIFT) faults.add(`the page moved by ${shift.toFixed(3)} on ${name}`);
+}
+
+/** On wide and narrow screens, in the light scheme and in the dark one: a picture, nothing too wide, no violation. */
+export async function lookAtAll(page, name, faults) {
+  for (const scheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
+    for (const [size, viewport] of [["wide", WIDE], ["narrow", NARROW]]) {
+      await page.setViewportSize(viewport);
+      const shown = `${name}-${size}-${scheme}`;
+      await checkWidth(page, shown, faults);
+      await checkAccessibility(page, shown, faults);
+      await picture(page, shown);
+    }
+  }
+  await page.emulateMedia({ colorScheme: "light", reducedMotion: "reduce" });
+  await page.setViewportSize(WIDE);
 }
 
 export async function picture(page, name) {

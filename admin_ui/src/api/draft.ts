@@ -12,12 +12,6 @@ interface Call<Path, Query, Result> {
   responses: { 200: Answer<Result> };
 }
 
-interface Change<Path, Body, Result> {
-  parameters: In<Path> & { query?: never; header?: never; cookie?: never };
-  requestBody: { content: { "application/json": Body } };
-  responses: { 200: Answer<Result> };
-}
-
 interface List<Item> {
   object: "list";
   data: Item[];
@@ -31,33 +25,6 @@ interface Page<Item> extends List<Item> {
 type Nothing = undefined;
 interface Slug {
   slug: string;
-}
-
-interface Figures {
-  value: number;
-  burst?: number | null;
-}
-
-interface EffectiveLimit extends Figures {
-  origin: "plan" | "tenant" | "key";
-  own: Figures | null;
-  plan: Figures;
-}
-
-interface Limits {
-  limits: Record<string, EffectiveLimit>;
-}
-
-interface LimitsPut {
-  limits: Record<string, Figures | null>;
-}
-
-interface Plan {
-  id: string;
-  display_name: string;
-  created_at: number;
-  tenants: number;
-  limits: Record<string, Figures>;
 }
 
 interface AuditEvent {
@@ -78,15 +45,6 @@ interface Paging {
 }
 
 export interface DraftPaths {
-  "/admin/v1/tenants/{slug}/limits": { get: Call<Slug, never, Limits>; put: Change<Slug, LimitsPut, Limits> };
-  "/admin/v1/plans": {
-    get: Call<Nothing, never, List<Plan>>;
-    post: Change<Nothing, { id: string; display_name?: string; limits?: Record<string, Figures> }, Plan>;
-  };
-  "/admin/v1/plans/{id}": {
-    get: Call<{ id: string }, never, Plan>;
-    put: Change<{ id: string }, { limits: Record<string, Figures> }, Plan>;
-  };
   "/admin/v1/tenants/{slug}/audit_events": { get: Call<Slug, Paging, Page<AuditEvent>> };
   "/admin/v1/audit_events": { get: Call<Nothing, Paging & { tenant?: string }, Page<AuditEvent>> };
 }

@@ -226,6 +226,69 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/tenants/{slug}/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Tenant Limits
+         * @description What is in force for the tenant as a whole, and who said so.
+         */
+        get: operations["get_tenant_limits"];
+        /**
+         * Set Tenant Limits
+         * @description Set limits of the tenant as a whole; dimensions that are not named stay.
+         */
+        put: operations["set_tenant_limits"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/plans": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List Plans */
+        get: operations["list_plans"];
+        put?: never;
+        /** Create Plan */
+        post: operations["create_plan"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/plans/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get Plan */
+        get: operations["get_plan"];
+        /**
+         * Set Plan Limits
+         * @description Change a plan, and with it what its tenants may do; dimensions that are not named stay.
+         */
+        put: operations["set_plan_limits"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/tenants/{slug}/keys": {
         parameters: {
             query?: never;
@@ -992,6 +1055,19 @@ export interface components {
              */
             weight: number;
         };
+        /**
+         * BooksChecked
+         * @description The last time that usage records, budgets and roll-ups were compared.
+         */
+        BooksChecked: {
+            /** Checked At */
+            checked_at: number;
+            /**
+             * Mismatches
+             * @description sums that they do not agree on; null = the comparison failed
+             */
+            mismatches: number | null;
+        };
         /** BootstrapRequest */
         BootstrapRequest: {
             /** Token */
@@ -1610,6 +1686,65 @@ export interface components {
             adapters_ready: number;
             /** Jobs Open */
             jobs_open: number;
+            /**
+             * Gateways
+             * @description gateways that were seen within the last seconds
+             */
+            gateways: number;
+            /**
+             * Rates Degraded
+             * @description Redis is lost: this gateway counts its share of the rates alone
+             */
+            rates_degraded: boolean;
+            /** @description null before the first comparison */
+            books: components["schemas"]["BooksChecked"] | null;
+        };
+        /** Plan */
+        Plan: {
+            /** Id */
+            id: string;
+            /** Display Name */
+            display_name: string;
+            /** Created At */
+            created_at: number;
+            /**
+             * Tenants
+             * @description how many are on it
+             */
+            tenants: number;
+            /** Limits */
+            limits: {
+                [key: string]: components["schemas"]["Figures"];
+            };
+        };
+        /**
+         * PlanCreate
+         * @description What `limits` does not name is as in the plan `standard`.
+         */
+        PlanCreate: {
+            /**
+             * Limits
+             * @description by dimension
+             * @default {}
+             */
+            limits: {
+                [key: string]: components["schemas"]["Figures"] | null;
+            };
+            /** Id */
+            id: string;
+            /** Display Name */
+            display_name?: string | null;
+        };
+        /** PlanList */
+        PlanList: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object: "list";
+            /** Data */
+            data: components["schemas"]["Plan"][];
         };
         /**
          * Preemptions
@@ -2621,6 +2756,200 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Tenant"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_tenant_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Limits"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    set_tenant_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LimitsPut"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Limits"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_plans: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlanList"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    create_plan: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlanCreate"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Plan"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_plan: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Plan"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    set_plan_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LimitsPut"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Plan"];
                 };
             };
             /** @description Every refusal and failure */

@@ -156,6 +156,9 @@ export function overview(engine: Partial<Overview["engine"]> = {}): Overview {
     tenants: 2,
     adapters_ready: 1,
     jobs_open: 0,
+    gateways: 2,
+    rates_degraded: false,
+    books: { checked_at: 1_700_000_000, mismatches: 0 },
   };
 }
 

@@ -1,12 +1,13 @@
 import { Badge, Stack, Text } from "@mantine/core";
 
-import type { Engine, Overview } from "@/api/types";
+import type { Engine } from "@/api/types";
 import { Page } from "@/components/layout/page";
 import { QueryState } from "@/components/feedback/query-state";
 import { grouped } from "@/format/numbers";
 import { duration } from "@/format/time";
 
 import { LivePanels } from "./live-panels";
+import { PlatformLine, PlatformTroubles } from "./platform-state";
 import { useOverview } from "./use-overview";
 
 const ENGINE_COLORS: Record<string, string> = { ready: "green", starting: "yellow", unavailable: "red" };
@@ -32,6 +33,7 @@ export function OverviewPage() {
       <QueryState query={query}>
         {(live) => (
           <Stack gap="md">
+            <PlatformTroubles overview={live.latest} />
             <LivePanels live={live} />
             <PlatformLine overview={live.latest} />
           </Stack>
@@ -55,18 +57,5 @@ function ModelLine({ engine }: { engine: Engine }) {
       </Text>
       {facts.map((fact) => ` · ${fact}`).join("")}
     </span>
-  );
-}
-
-function PlatformLine({ overview }: { overview: Overview }) {
-  const facts: [number, string, string][] = [
-    [overview.tenants, "tenant", "tenants"],
-    [overview.adapters_ready, "adapter ready", "adapters ready"],
-    [overview.jobs_open, "job open", "jobs open"],
-  ];
-  return (
-    <Text fz="sm" c="dimmed" data-testid="platform-line">
-      {facts.map(([n, one, many]) => `${grouped(n)} ${n === 1 ? one : many}`).join(" · ")}
-    </Text>
   );
 }

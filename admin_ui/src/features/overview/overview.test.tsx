@@ -163,4 +163,20 @@ describe("the overview", () => {
     const after = remember(before, engineless("unavailable"), 3000);
     expect(after).toEqual({ ...before, latest: after.latest });
   });
+
+  it("counts what there is, and says that the books agree", async () => {
+    show(overview());
+    expect(await screen.findByTestId("platform-line")).toHaveTextContent(
+      /2 gateways · 2 tenants · 1 adapter ready · 0 jobs open · books agree/,
+    );
+    expect(screen.queryByTestId("platform-trouble")).not.toBeInTheDocument();
+  });
+
+  it("names what somebody should look into", async () => {
+    show({ ...overview(), rates_degraded: true, books: { checked_at: 1_700_000_000, mismatches: 3 } });
+    const [rates, books] = await screen.findAllByTestId("platform-trouble");
+    expect(rates).toHaveTextContent("Redis can’t be reached");
+    expect(books).toHaveTextContent("disagree on 3 sums");
+    expect(screen.getByTestId("platform-line")).not.toHaveTextContent("books");
+  });
 });

@@ -7,9 +7,8 @@ import { api } from "@/api/client";
 import { Dialog } from "@/components/layout/dialog";
 import { PlusIcon } from "@/components/icons";
 import { toastDone } from "@/components/feedback/toasts";
-import { slugProblem } from "@/features/tenants/slug";
 
-import { useRefreshPlans } from "./use-plans";
+import { planNameProblem, useRefreshPlans } from "./use-plans";
 
 export function CreatePlan() {
   const [opened, { open, close }] = useDisclosure(false);
@@ -29,10 +28,10 @@ function CreatePlanForm({ onDone }: { onDone: () => void }) {
   const refresh = useRefreshPlans();
   const [, navigate] = useLocation();
   const create = api.useMutation("post", "/admin/v1/plans");
-  const form = useForm({ initialValues: { id: "" }, validate: { id: slugProblem }, validateInputOnBlur: true });
+  const form = useForm({ initialValues: { id: "" }, validate: { id: planNameProblem }, validateInputOnBlur: true });
   const submit = form.onSubmit(({ id }) => {
     create.mutate(
-      { body: { id } },
+      { body: { id, limits: {} } },
       {
         onSuccess: () => {
           void refresh();

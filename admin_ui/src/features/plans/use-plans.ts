@@ -6,6 +6,11 @@ import type { Plan } from "@/api/types";
 /** What a tenant gets that is made without a word about plans. */
 export const STANDARD_PLAN = "standard";
 
+/** The server's rule in the page's words; the server has the last say. */
+export function planNameProblem(name: string): string | null {
+  return /^[a-z0-9][a-z0-9-]{0,39}$/.test(name) ? null : "1 to 40 lower-case letters, digits and hyphens.";
+}
+
 export function usePlans() {
   return api.useQuery("get", "/admin/v1/plans");
 }

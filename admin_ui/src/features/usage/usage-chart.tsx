@@ -31,6 +31,7 @@ export default function UsageChart({ chart, bucket, metric }: UsageChartProps) {
         <Scale top={top} />
         <div
           className="usage-columns"
+          data-testid="usage-columns"
           onMouseLeave={() => {
             setAt(null);
           }}
