@@ -16,7 +16,7 @@ from lorikeet_engine.protocol import (
 )
 
 
-def measure(loop: EngineLoop, *, now: float, uptime_s: float) -> EngineStats:
+def measure(loop: EngineLoop, *, now: float, uptime_s: float, unsettled: int) -> EngineStats:
     scheduler, totals, counters = loop.scheduler, loop.counters, loop.scheduler.counters
     return EngineStats(
         uptime_s=uptime_s,
@@ -60,6 +60,7 @@ def measure(loop: EngineLoop, *, now: float, uptime_s: float) -> EngineStats:
         ),
         refusals=dict(counters.refusals),
         expired=counters.expired,
+        unsettled=unsettled,
         work_by_kind={kind: _work(work) for kind, work in totals.work.items()},
         step_time_error=scheduler.timing.error,
         ttft_error_s=counters.ttft_error_s,

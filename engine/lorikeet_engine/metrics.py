@@ -47,6 +47,7 @@ def _engine(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("engine_swapped_requests", "Preempted requests whose KV blocks lie in host memory", stats.swapped)
     yield _gauge("engine_seats", "Requests that may run now", stats.seats)
     yield _gauge("engine_max_seats", "Requests that may run without memory pressure", stats.max_seats)
+    yield _gauge("engine_unsettled_requests", "Ended requests whose use is not on record yet", stats.unsettled)
     yield _counter("engine_prompt_tokens", "Prompt tokens computed", stats.prompt_tokens_total)
     yield _counter("engine_generated_tokens", "Tokens sampled", stats.generated_tokens_total)
     yield _counters("engine_steps", "Steps by what they computed", "kind", stats.steps_by_kind)

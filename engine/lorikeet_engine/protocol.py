@@ -268,6 +268,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
         swapped: preempted requests whose KV blocks lie in host memory.
         tokens_per_second: sampled tokens over the last 10 s.
         refusals: requests not taken, by reason; `expired`: taken, but too late for their first token.
+        unsettled: ended requests whose use nobody has put on record yet.
         step_time_error: how far the step-time model is off, relative; `ttft_error_s`: the TTFT prediction.
     """
 
@@ -294,6 +295,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: PreemptionStats
     refusals: dict[str, int]
     expired: int
+    unsettled: int
     work_by_kind: dict[str, WorkDone]
     step_time_error: float
     ttft_error_s: float

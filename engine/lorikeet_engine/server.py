@@ -191,7 +191,7 @@ class EngineServer:
 
     def stats(self) -> EngineStats:
         now = time.monotonic()
-        return measure(self._loop, now=now, uptime_s=now - self._started_s)
+        return measure(self._loop, now=now, uptime_s=now - self._started_s, unsettled=self._book.n_ended)
 
     def _receive_all(self) -> None:
         """What has come, but no more than `MESSAGES_A_TURN`: whoever floods the socket does not stop the loop."""

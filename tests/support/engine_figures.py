@@ -90,6 +90,7 @@ def engine_stats(**changes: Any) -> EngineStats:
         ),
         refusals={"tenant_queue": 11, "ttft_engine": 12},
         expired=13,
+        unsettled=17,
         work_by_kind={
             "decode": WorkDone(flops=1e12, lora_flops=1e9, read_bytes=2e12, write_bytes=3e9, lora_bytes=4e9),
             "prefill": WorkDone(flops=6e12, lora_flops=6e9, read_bytes=7e12, write_bytes=8e9, lora_bytes=9e9),

@@ -105,7 +105,11 @@ class Book:
             self._claimed[note.request_id] = _restored(note, now)  # its client may live, and knows better
 
     def __len__(self) -> int:
-        return len(self._running) + len(self._claimed) + len(self._unclaimed)
+        return len(self._running) + self.n_ended
+
+    @property
+    def n_ended(self) -> int:
+        return len(self._claimed) + len(self._unclaimed)
 
     @property
     def is_full(self) -> bool:

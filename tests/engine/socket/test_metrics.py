@@ -35,6 +35,7 @@ def test_queues_are_shown_by_tenant_and_fairness_as_one_number() -> None:
     assert (value("tenant_waiting_requests", tenant="anna"), value("tenant_running_requests", tenant="anna")) == (1, 2)
     assert value("engine_service_spread") == 60
     assert [value(f"engine_{name}") for name in ("seats", "max_seats", "swapped_requests")] == [28, 32, 3]
+    assert value("engine_unsettled_requests") == 17
 
 
 def test_prefixes_adapters_and_pressure_are_counted_by_reason() -> None:

@@ -198,6 +198,7 @@ def test_an_engine_whose_use_nobody_puts_on_record_serves_no_more(
         third = await client.generate(generation_request("c"))
         with pytest.raises(EngineUnavailable, match="not on record"):
             await answer(third)
+        assert (await client.stats()).unsettled == 2
         await client.settled(["a"])
         await answer(await client.generate(generation_request("c")))
 
