@@ -6,10 +6,13 @@ from typing import Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.orm import Session as DbSession
 
 from lorikeet_platform.accounts.access import Admin, check_same_origin, cookie_name, current_session
 from lorikeet_platform.accounts.owner_token import redeem_owner_token
 from lorikeet_platform.accounts.sessions import ABSOLUTE_US, end_session, start_session
+from lorikeet_platform.audit.service import Action, record
+from lorikeet_platform.auth.actor import ADMINISTRATOR
 from lorikeet_platform.clock import SECOND
 from lorikeet_platform.context import PlatformContext, get_context
 from lorikeet_platform.web.access import Public
@@ -36,6 +39,7 @@ def bootstrap(body: BootstrapRequest, request: Request, response: Response) -> S
     with context.db.platform.unit_of_work() as work:
         redeem_owner_token(work, body.token, context.clock())
         cookie, signed_in = start_session(work, context.clock())
+        _record(work, "owner.sign_in", context.clock())
     _set_cookie(context, response, cookie, max_age_s=ABSOLUTE_US // SECOND)
     return Session(role="owner", csrf_token=signed_in.csrf_token)
 
@@ -53,7 +57,12 @@ def logout(admin: Admin, request: Request, response: Response) -> None:
     if admin.session_hash is not None:
         with context.db.platform.unit_of_work() as work:
             end_session(work, admin.session_hash, context.clock())
+            _record(work, "owner.sign_out", context.clock())
     _set_cookie(context, response, "", max_age_s=0)
+
+
+def _record(work: DbSession, action: Action, now: int) -> None:
+    record(work, tenant_id=None, actor=ADMINISTRATOR, action=action, subject="owner", now=now)
 
 
 def _set_cookie(context: PlatformContext, response: Response, value: str, *, max_age_s: int) -> None:

@@ -45,6 +45,7 @@ Action = Literal[
     "version.retry",
     "version.verdict",
     "version.purge",
+    "version.update",
 ]
 
 

@@ -26,6 +26,7 @@ from lorikeet_platform.auth.key_format import KEY_PATTERN
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.settings import LimitSettings
+from lorikeet_platform.telemetry.request_id import set_request_id
 from lorikeet_platform.web.errors import render
 
 log = structlog.get_logger(__name__)
@@ -65,6 +66,7 @@ class Guard:
         headers = Headers(scope=scope)
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
+        set_request_id(request_id)
         state["client_request_id"] = _client_request_id(headers)
         has_started = False
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 from lorikeet_platform.auth.actor import SYSTEM
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias, AliasChange, AliasTarget
 from lorikeet_platform.errors import PlatformError, quoted
+from lorikeet_platform.registry.audited import record_alias
 from lorikeet_platform.registry.names import DEFAULT_ALIAS
 
 WHOLE = 100  # percent
@@ -62,6 +63,7 @@ class Change:
         expected: the revision that the change was decided on, 0 = no such alias; None = whatever it is now.
         in_place_of: for a way back, the revision whose place the new one takes: the one that it repeats, or the one
             that it leaves.
+        action: what the change is called among the audit events; a removal has a name of its own.
     """
 
     actor: str
@@ -69,6 +71,7 @@ class Change:
     reason: str | None = None
     expected: int | None = None
     in_place_of: int | None = None
+    action: Literal["alias.set", "alias.rollback", "alias.guard_rollback"] = "alias.set"
 
 
 def lock_adapter(work: Session, tenant_id: str, adapter_id: str) -> Adapter:
@@ -251,7 +254,8 @@ def leave_version(work: Session, version: AdapterVersion, change: Change) -> Non
         healthy = _last_healthy(work, key)
         rest = _largest_healthy(work, key)
         if healthy is not None:
-            point(work, key, pointing_of(healthy), replace(change, in_place_of=healthy.revision))
+            back = replace(change, in_place_of=healthy.revision, action="alias.rollback")
+            point(work, key, pointing_of(healthy), back)
         elif rest is not None:
             point(work, key, rest, replace(change, in_place_of=left))
         else:
@@ -363,6 +367,18 @@ def _record(work: Session, key: AliasKey, pointing: Pointing, change: Change) ->
             previous=newest if replaced is None else replaced.previous,
             at=change.now,
         )
+    )
+    record_alias(
+        work,
+        key.tenant_id,
+        key.adapter_id,
+        key.alias,
+        change.action if pointing.targets else "alias.remove",
+        actor=change.actor,
+        now=change.now,
+        revision=revision,
+        targets={str(target.number): target.weight for target in pointing.targets} or None,
+        reason=change.reason,
     )
     work.flush()
     return revision

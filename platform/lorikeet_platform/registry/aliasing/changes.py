@@ -83,7 +83,7 @@ def plan_rollback(work: Session, key: AliasKey, to_revision: int | None, change:
     """
     check_expected(work, key, change.expected)
     said = earlier(work, key, to_revision)
-    change = replace(change, in_place_of=said.revision)
+    change = replace(change, in_place_of=said.revision, action="alias.rollback")
     if change.expected is None and to_revision is None:
         change = replace(change, expected=find_alias(work, key).revision)
     return _planned(work, key, pointing_of(said), change)

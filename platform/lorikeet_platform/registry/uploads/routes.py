@@ -160,7 +160,7 @@ def terminate_upload(upload_id: str, actor: Acting, request: Request) -> Respons
     context = get_context(request)
     protocol.check_version(request)
     with context.db.tenant(actor.tenant_id).unit_of_work() as work:
-        service.terminate_upload(work, actor.tenant_id, upload_id, context.clock())
+        service.terminate_upload(work, actor, upload_id, context.clock())
     service.purge_bytes(context.store, [(actor.tenant_id, upload_id)])
     return Response(status_code=204, headers=RESUMABLE)
 

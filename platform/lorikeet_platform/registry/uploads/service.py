@@ -13,11 +13,12 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from lorikeet_adapters.store.blob import BlobStore
-from lorikeet_platform.auth.actor import Actor
+from lorikeet_platform.auth.actor import SYSTEM, Actor
 from lorikeet_platform.clock import SECOND
 from lorikeet_platform.db.tables import Upload, UploadSlice
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.ids import new_id
+from lorikeet_platform.registry.audited import record_upload
 from lorikeet_platform.registry.uploads.protocol import UploadMetadata
 from lorikeet_platform.registry.uploads.quotas import Announced, check_quotas
 from lorikeet_platform.settings import LimitSettings
@@ -60,6 +61,7 @@ def create_upload(
         expires_at=_expiry(now, now, limits),
     )
     work.add(upload)
+    record_upload(work, upload, "upload.create", actor=actor.name, now=now, length=length)
     return upload
 
 
@@ -137,18 +139,19 @@ def add_slice(work: Session, upload: Upload, piece: StoredSlice, *, limits: Limi
     return work.get_one(Upload, (upload.tenant_id, upload.id), populate_existing=True)
 
 
-def terminate_upload(work: Session, tenant_id: str, upload_id: str, now: int) -> None:
+def terminate_upload(work: Session, actor: Actor, upload_id: str, now: int) -> None:
     """Raises PlatformError: not_found, upload_sealed."""
-    upload = get_upload(work, tenant_id, upload_id, now)
+    upload = get_upload(work, actor.tenant_id, upload_id, now)
     ended = work.execute(
         update(Upload)
-        .where(Upload.tenant_id == tenant_id, Upload.id == upload.id, Upload.state == "open")
+        .where(Upload.tenant_id == actor.tenant_id, Upload.id == upload.id, Upload.state == "open")
         .values(state="terminated")
         .returning(Upload.id),
         execution_options={"synchronize_session": False},
     ).one_or_none()
     if ended is None:
         raise PlatformError("upload_sealed")
+    record_upload(work, upload, "upload.terminate", actor=actor.name, now=now)
 
 
 def list_slices(work: Session, tenant_id: str, upload_id: str) -> Sequence[UploadSlice]:
@@ -163,6 +166,7 @@ def expire_uploads(work: Session, now: int, *, limit: int = 100) -> list[tuple[s
     uploads = work.scalars(late.with_for_update(skip_locked=True, key_share=True)).all()
     for upload in uploads:
         upload.state = "terminated"
+        record_upload(work, upload, "upload.terminate", actor=SYSTEM, now=now, reason="its time is over")
     return [(upload.tenant_id, upload.id) for upload in uploads]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from lorikeet_platform.audit.service import Action, record
 from lorikeet_platform.auth.actor import ADMINISTRATOR, SYSTEM
 from lorikeet_platform.clock import SECOND
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias
@@ -25,6 +26,7 @@ from lorikeet_platform.registry.aliasing.aliases import (
     lock_adapter,
     remove,
 )
+from lorikeet_platform.registry.audited import record_version
 from lorikeet_platform.registry.catalogue import find_adapter, get_version
 from lorikeet_platform.registry.versions.states import State, transition
 
@@ -63,7 +65,9 @@ def retire(work: Session, step: Step, *, keep_us: int) -> Moved:
         return Moved(version)
     _check_state(version, "ready", "retired")
     _check_free(work, version)
-    return _retire(work, version, step, purge_after=step.now + keep_us)
+    moved = _retire(work, version, step, purge_after=step.now + keep_us)
+    record_version(work, version, "version.retire", actor=step.actor, now=step.now, reason=step.reason)
+    return moved
 
 
 def delete(work: Session, step: Step) -> Moved:
@@ -80,7 +84,9 @@ def delete(work: Session, step: Step) -> Moved:
         return Moved(version)
     _check_may_go(version, step.actor)
     _check_free(work, version)
-    return _purge_soon(work, version, step)
+    moved = _purge_soon(work, version, step)
+    record_version(work, version, "version.delete", actor=step.actor, now=step.now, reason=step.reason)
+    return moved
 
 
 def check_restorable(version: AdapterVersion, now: int, *, is_release: bool = False) -> bool:
@@ -106,6 +112,8 @@ def restore(work: Session, step: Step, *, is_release: bool = False) -> Moved:
     version = _locked(work, step)
     if check_restorable(version, step.now, is_release=is_release):
         transition(work, version, "ready", retired_at=None, retired_by=None, retire_reason=None, purge_after=None)
+        action: Action = "version.release" if is_release else "version.restore"
+        record_version(work, version, action, actor=step.actor, now=step.now)
     return Moved(version)
 
 
@@ -120,6 +128,7 @@ def retry(work: Session, step: Step) -> Moved:
         return Moved(version)
     _check_state(version, "failed_internal", "validated again")
     transition(work, version, "validating", reject_detail=None, purge_after=None)
+    record_version(work, version, "version.retry", actor=step.actor, now=step.now)
     job = enqueue(work, tenant_id=version.tenant_id, kind="validate", version_id=version.id, now=step.now)
     return Moved(version, (job.id,))
 
@@ -146,6 +155,7 @@ def quarantine(work: Session, step: Step) -> Moved:
     if version.state == "quarantined":
         if step.actor == ADMINISTRATOR and version.retired_by != ADMINISTRATOR:
             version.retired_by, version.retire_reason = step.actor, step.reason  # damage heals, a decision does not
+            record_version(work, version, "version.quarantine", actor=step.actor, now=step.now, reason=step.reason)
         return Moved(version)
     if version.state not in ("ready", "retired"):
         raise _wrong_state(version, "quarantined")
@@ -202,6 +212,8 @@ def delete_adapter(work: Session, tenant_id: str, name: str, *, actor: str, now:
         if version.state != "purged":
             jobs += _purge_soon(work, version, step).job_ids
     adapter.status, adapter.deleted_at = "deleted", now
+    details = {"adapter_id": adapter.id, "versions": len(versions)}
+    record(work, tenant_id=tenant_id, actor=actor, action="adapter.delete", subject=name, now=now, details=details)
     return tuple(jobs)
 
 
@@ -246,6 +258,7 @@ def _purge_soon(work: Session, version: AdapterVersion, step: Step) -> Moved:
 def _quarantine(work: Session, version: AdapterVersion, actor: str, reason: str | None, now: int) -> Moved:
     was_served = version.state == "ready"
     transition(work, version, "quarantined", retired_at=now, retired_by=actor, retire_reason=reason, purge_after=None)
+    record_version(work, version, "version.quarantine", actor=actor, now=now, reason=reason)
     told = f"version {version.number} was quarantined" + (f": {reason}" if reason else "")
     leave_version(work, version, Change(actor=actor, now=now, reason=told[:500]))
     return Moved(version, _tell_engine(work, version, now, now) if was_served else ())

@@ -24,6 +24,7 @@ from lorikeet_platform.ids import new_id
 from lorikeet_platform.jobs.queue import enqueue
 from lorikeet_platform.limits.effective import EffectiveLimits
 from lorikeet_platform.registry.aliasing.aliases import Change, point_wholly_at
+from lorikeet_platform.registry.audited import record_upload, record_version
 from lorikeet_platform.registry.names import check_alias_name, check_new_name
 from lorikeet_platform.registry.uploads.quotas import check_room, lock_and_read_limits, too_many_adapters
 
@@ -71,6 +72,7 @@ def seal(work: Session, actor: Actor, request: SealRequest, *, base_model: str, 
     if existing is not None:
         if existing.state == "validating" and request.alias is not None:
             existing.alias_when_ready = request.alias
+            record_version(work, existing, "version.update", actor=actor.name, now=now, alias=request.alias)
             work.flush()
         spare = tuple(upload.id for upload in uploads.values() if upload.state == "open")
         return Sealed(existing, None, spare, moves_alias=request.alias is not None and existing.state == "ready")
@@ -79,6 +81,7 @@ def seal(work: Session, actor: Actor, request: SealRequest, *, base_model: str, 
     _check_not_quarantined(work, actor.tenant_id, uploads)
     check_room(work, actor.tenant_id, limits, n_bytes=sum(upload.length for upload in uploads.values()))
     version = _new_version(work, adapter, uploads, request, actor.name, now)
+    record_version(work, version, "version.create", actor=actor.name, now=now, alias=request.alias)
     job = enqueue(work, tenant_id=actor.tenant_id, kind="validate", version_id=version.id, now=now)
     work.flush()
     return Sealed(version, job.id)
@@ -216,12 +219,15 @@ def use_existing(work: Session, actor: Actor, sealed: Sealed, alias: str | None,
         PlatformError: state_conflict when the version is not ready any more.
     """
     for upload_id in sealed.spare_uploads:
-        work.execute(
+        ended = work.scalars(
             update(Upload)
             .where(Upload.tenant_id == actor.tenant_id, Upload.id == upload_id, Upload.state == "open")
-            .values(state="terminated"),
+            .values(state="terminated")
+            .returning(Upload),
             execution_options={"synchronize_session": False},
-        )
+        ).one_or_none()
+        if ended is not None:
+            record_upload(work, ended, "upload.terminate", actor=actor.name, now=now)
     if sealed.moves_alias and alias is not None:
         point_wholly_at(work, sealed.version, alias, Change(actor=actor.name, now=now, reason="asked for by a push"))
 

@@ -140,6 +140,7 @@ class AliasGuards:
             reason=told[:500],
             expected=alias.revision,
             in_place_of=in_place_of,
+            action="alias.guard_rollback",
         )
         with self._db.tenant(key.tenant_id).unit_of_work() as work:
             point(work, key, back, change)

@@ -15,11 +15,13 @@ from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
 from lorikeet_adapters.store.blob import BlobStore, BlobUnavailable
+from lorikeet_platform.auth.actor import SYSTEM
 from lorikeet_platform.clock import SECOND, Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import AdapterVersion, Job, Upload, VersionFile
 from lorikeet_platform.jobs.queue import LeasedJob, enqueue
 from lorikeet_platform.jobs.runner import Postponed, Write
+from lorikeet_platform.registry.audited import record_version
 from lorikeet_platform.registry.uploads.service import purge_bytes
 from lorikeet_platform.registry.versions.states import transition
 from lorikeet_platform.registry.work.references import (
@@ -56,6 +58,7 @@ class VersionPurger:
                 raise Postponed("StillRetiring", LOOK_AGAIN_US)
             if version.state != "purged":
                 transition(work, version, "purged")
+                record_version(work, version, "version.purge", actor=SYSTEM, now=self._clock())
             _consume(uploads)
         try:
             self._delete_bytes(job.tenant_id, version.digest, files)

@@ -145,7 +145,7 @@ class VersionValidator:
             return self._rejection(job, CRASHED)
 
     def give_up(self, work: Session, job: LeasedJob, error: str) -> None:
-        verdicts.fail(work, job.tenant_id, job.version_id, error)
+        verdicts.fail(work, job.tenant_id, job.version_id, error, now=self._clock())
 
     def clean_up(self, job: LeasedJob) -> None:
         """The slices are no longer needed: the files are stored whole, or were rejected."""
@@ -239,8 +239,11 @@ class VersionValidator:
             self._store.put_file(key, path)
 
     def _rejection(self, job: LeasedJob, rejection: Rejection) -> Write:
-        purge_after = self._clock() + self._keep_rejected_us
-        return lambda work: verdicts.reject(work, job.tenant_id, job.version_id, rejection, purge_after=purge_after)
+        now = self._clock()
+        purge_after = now + self._keep_rejected_us
+        return lambda work: verdicts.reject(
+            work, job.tenant_id, job.version_id, rejection, purge_after=purge_after, now=now
+        )
 
 
 def _not_certified(failed: tuple[str, ...]) -> Rejection:

@@ -10,9 +10,10 @@ from sqlalchemy.orm import Session
 from lorikeet_adapters.certificate import Certificate
 from lorikeet_adapters.errors import AdapterRejected
 from lorikeet_adapters.sandbox.record import ValidatedRecord
-from lorikeet_platform.auth.actor import ADMINISTRATOR
+from lorikeet_platform.auth.actor import ADMINISTRATOR, SYSTEM
 from lorikeet_platform.db.tables import AdapterVersion, Upload
 from lorikeet_platform.registry.aliasing.aliases import lock_adapter, point_when_ready
+from lorikeet_platform.registry.audited import record_version
 from lorikeet_platform.registry.versions.states import transition
 from lorikeet_platform.registry.work.validating.assembling import version_files
 
@@ -56,10 +57,11 @@ def accept(
         certificate=certificate.as_record(),
         ready_at=now,
     )
+    record_version(work, version, "version.verdict", actor=SYSTEM, now=now)
     point_when_ready(work, version, now=now)
 
 
-def reject(work: Session, tenant_id: str, version_id: str, rejection: Rejection, *, purge_after: int) -> None:
+def reject(work: Session, tenant_id: str, version_id: str, rejection: Rejection, *, purge_after: int, now: int) -> None:
     version = _locked(work, tenant_id, version_id)
     _consume_uploads(work, version)
     transition(
@@ -70,12 +72,14 @@ def reject(work: Session, tenant_id: str, version_id: str, rejection: Rejection,
         reject_detail=rejection.detail[:MAX_DETAIL],
         purge_after=purge_after,
     )
+    record_version(work, version, "version.verdict", actor=SYSTEM, now=now, code=rejection.code)
 
 
-def fail(work: Session, tenant_id: str, version_id: str, error: str) -> None:
+def fail(work: Session, tenant_id: str, version_id: str, error: str, *, now: int) -> None:
     """Our fault, and `error` is the class of it. The uploads stay, because the version may be validated again."""
     version = _locked(work, tenant_id, version_id)
     transition(work, version, "failed_internal", reject_detail=f"our fault: {error}")
+    record_version(work, version, "version.verdict", actor=SYSTEM, now=now, error=error)
 
 
 def check_not_quarantined(work: Session, tenant_id: str, digest: str) -> None:
