@@ -167,7 +167,7 @@ def test_a_pooled_connection_carries_no_tenant_over(separate: Database, two: Pai
 
     def look() -> None:
         with separate.engine.connect() as work:
-            seen.append(tuple(work.execute(standing).one()))  # type: ignore[arg-type]
+            seen.append(tuple(work.execute(standing).one()))
 
     look()
     with separate.tenant(two.a).unit_of_work() as work:
