@@ -97,6 +97,7 @@ class Lorikeet:
             top_k=0,
             seed=0,
             adapter=self._digests[ask.adapter] if ask.adapter else "",
+            caps=[],
         )
 
     def _receive(self, wait_ms: int) -> Any:
