@@ -145,12 +145,13 @@ class NoticeBoard:
     def _take(self, payload: str) -> None:
         try:
             notice = Notice(**json.loads(payload))
+            late_s = max(0, self._clock() - notice.at) / SECOND
         except (ValueError, TypeError):  # not of ours, or of another version of ours
             log.warning("a notice cannot be read")
             self._tell_gap()
             return
         if notice.reason != "changed":
-            self._on_late(max(0, self._clock() - notice.at) / SECOND)
+            self._on_late(late_s)
         self.tell(notice)
 
     def _tell_gap(self) -> None:

@@ -66,14 +66,15 @@ def test_a_key_is_shown_with_all_that_was_said_of_it(
 
 
 def test_another_tenants_key_is_like_none(port: Port, orchard: Tenant) -> None:
-    for method, action, body in [
+    calls: list[tuple[str, str, dict[str, object] | None]] = [
         ("GET", "", None),
         ("PATCH", "", {"name": "x"}),
         ("POST", "/rotate", {}),
         ("POST", "/revoke", {}),
         ("GET", "/limits", None),
         ("PUT", "/limits", {"limits": {}}),
-    ]:
+    ]
+    for method, action, body in calls:
         foreign = port.call(method, f"/keys/{orchard.key_id}{action}", body)
         missing = port.call(method, f"/keys/{'key_' + '0' * 26}{action}", body)
         assert refusal(foreign) == refusal(missing) == (404, "not_found", "id")

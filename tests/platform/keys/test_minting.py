@@ -139,12 +139,13 @@ def test_a_key_gives_no_more_adapters_networks_or_time_than_its_own(
         a_version(work, harbour, name="pirate")
         a_version(work, harbour, name="haiku")
     ends_at = clock() + 3_600_000_000
-    for wanted, given, param in [
+    cases: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         ({"allowed_adapters": ["pirate"]}, {"allowed_adapters": ["pirate", "haiku"]}, "allowed_adapters"),
         ({"allowed_adapters": ["pirate"]}, {"allowed_adapters": None}, "allowed_adapters"),
         ({"expires_at": ends_at}, {"expires_at": ends_at // 1_000_000 + 1}, "expires_at"),
         ({"expires_at": ends_at}, {"expires_at": None}, "expires_at"),
-    ]:
+    ]
+    for wanted, given, param in cases:
         port = narrow(context, api, harbour, **wanted)
         assert refusal(mint(port, **given)) == (403, "insufficient_scope", param)
         with context.db.platform.unit_of_work() as work:

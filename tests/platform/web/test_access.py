@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, params
 from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 
@@ -36,7 +37,7 @@ def routes_for_keys(context: PlatformContext) -> Iterator[Route]:
     for route in iter_route_contexts(list(create_tenant_app(context).routes)):
         for method in sorted(route.methods or ()):
             if route.path not in OPEN and method != "OPTIONS":
-                scopes = scopes_of(route.dependant.call)  # type: ignore[union-attr, arg-type]
+                scopes = scopes_of(route.dependant.call)
                 assert scopes is not None, route.path
                 yield Route(method, str(route.path), frozenset(scopes))
 
@@ -108,14 +109,15 @@ def test_n3_a_route_without_a_declaration_stops_the_start() -> None:
     @needs("inference")
     async def told(caller: Caller) -> None: ...
 
-    for handler, dependencies, is_declared in [
+    cases: list[tuple[Callable[..., Any], list[params.Depends], bool]] = [
         (told, [], True),
         (silent, [], False),
         (open_to_whom, [], False),
         (open_to_whom, [Depends(public)], True),
         (silent, [Depends(public)], False),
         (open_to_whom, [Depends(tenant_key)], True),
-    ]:
+    ]
+    for handler, dependencies, is_declared in cases:
         app, router = FastAPI(openapi_url=None), APIRouter()
         router.add_api_route("/x", handler, dependencies=dependencies)
         app.include_router(router)

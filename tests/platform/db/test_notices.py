@@ -1,0 +1,212 @@
+"""What one process changes of keys is heard by the others: by NOTIFY on Postgres, at once within a process (R-11)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from lorikeet_platform.api_keys.service import create_key, revoke_key, rotate_key
+from lorikeet_platform.auth.actor import ADMINISTRATOR, Actor
+from lorikeet_platform.auth.api_keys import Authenticator
+from lorikeet_platform.auth.notices import CHANNEL, Notice, NoticeBoard, announce
+from lorikeet_platform.auth.pepper import Pepper
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.tenants.service import create_tenant, resume_tenant, suspend_tenant
+
+PEPPER = Pepper(1, {1: b"p" * 32})
+SOON_S = 5.0
+
+
+@dataclass
+class Process:
+    """What a gateway has of its own: connections, a board, and a memory of keys."""
+
+    db: Database
+    heard: list[Notice] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)
+    n_gaps: int = 0
+
+    def __post_init__(self) -> None:
+        self.board = NoticeBoard(self.db, on_late=self.late.append)
+        self.authenticator = Authenticator(self.db, PEPPER, self.board)
+        self.board.subscribe(self.heard.append, on_gap=self._note_gap)
+
+    def _note_gap(self) -> None:
+        self.n_gaps += 1
+
+    def accepts(self, secret: str) -> str:
+        try:
+            asyncio.run(self.authenticator.authenticate(f"Bearer {secret}"))
+        except PlatformError as error:
+            return error.code
+        return "ok"
+
+    def has_heard(self, reason: str) -> bool:
+        return any(notice.reason == reason for notice in self.heard)
+
+
+@dataclass(frozen=True)
+class Key:
+    tenant_id: str
+    id: str
+    secret: str
+
+
+def a_key(db: Database, slug: str = "harbour") -> Key:
+    with db.platform.unit_of_work() as work:
+        tenant = create_tenant(work, slug=slug, display_name=None, now=1)
+        key, secret = create_key(work, PEPPER, tenant_id=tenant.id, name="first", now=1)
+        return Key(tenant.id, key.id, secret)
+
+
+def revoke(db: Database, key: Key) -> None:
+    with db.tenant(key.tenant_id).unit_of_work() as work:
+        actor = Actor(key.tenant_id, ADMINISTRATOR)
+        revoke_key(work, key.id, actor=actor, now=time.time_ns() // 1000)
+
+
+def wait_for(is_so: Callable[[], bool]) -> float:
+    """How long it took until it was so."""
+    started = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - started < SOON_S
+        time.sleep(0.005)
+    return time.monotonic() - started
+
+
+@contextmanager
+def a_process(url: str) -> Iterator[Process]:
+    process = Process(Database(url))
+    process.board.start()
+    assert process.board.wait_until_hearing(SOON_S)
+    yield process
+    process.board.stop()
+    process.db.close()
+
+
+def test_a_revocation_is_heard_at_once_in_its_own_process(database: Database) -> None:
+    process, key = Process(database), a_key(database)
+    assert process.accepts(key.secret) == "ok"
+    revoke(database, key)
+    assert [(notice.key_id, notice.reason) for notice in process.heard] == [(key.id, "key_revoked")]
+    assert process.accepts(key.secret) == "invalid_api_key"
+
+
+def test_what_is_not_committed_is_not_announced(database: Database) -> None:
+    process, key = Process(database), a_key(database)
+
+    def revoke_and_fail() -> None:
+        with database.tenant(key.tenant_id).unit_of_work() as work:
+            revoke_key(work, key.id, actor=Actor(key.tenant_id, ADMINISTRATOR), now=2)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        revoke_and_fail()
+    assert process.heard == []
+    assert process.accepts(key.secret) == "ok"
+
+
+def test_a_listener_that_fails_does_not_fail_the_change(database: Database) -> None:
+    process, key = Process(database), a_key(database)
+    process.board.subscribe(lambda _notice: 1 / 0)  # type: ignore[arg-type]
+    revoke(database, key)
+    assert process.accepts(key.secret) == "invalid_api_key"
+
+
+def test_suspension_rotation_and_resumption_are_heard(database: Database) -> None:
+    process, key = Process(database), a_key(database)
+    assert process.accepts(key.secret) == "ok"
+    with database.platform.unit_of_work() as work:
+        suspend_tenant(work, "harbour", 2)
+    assert process.accepts(key.secret) == "tenant_suspended"
+    with database.platform.unit_of_work() as work:
+        resume_tenant(work, "harbour", 3)
+    assert process.accepts(key.secret) == "ok"
+    with database.tenant(key.tenant_id).unit_of_work() as work:
+        actor = Actor(key.tenant_id, ADMINISTRATOR)
+        rotate_key(work, PEPPER, key.id, overlap_hours=0, actor=actor, now=time.time_ns() // 1000)
+    assert process.accepts(key.secret) == "invalid_api_key"
+    assert [notice.reason for notice in process.heard] == ["tenant_suspended", "changed", "changed"]
+
+
+@pytest.mark.slow
+def test_n17_a_revocation_reaches_another_process_in_less_than_a_second(
+    postgres: Database, migrated_postgres: str
+) -> None:
+    with a_process(migrated_postgres) as here, a_process(migrated_postgres) as there:
+        delays = []
+        for number in range(10):
+            key = a_key(here.db, f"tenant-{number}")
+            assert (here.accepts(key.secret), there.accepts(key.secret)) == ("ok", "ok")
+            there.heard.clear()
+            revoke(here.db, key)
+            delays.append(wait_for(lambda: there.has_heard("key_revoked")))
+            assert there.accepts(key.secret) == here.accepts(key.secret) == "invalid_api_key"
+        assert max(delays) < 1
+        assert len(there.late) == 10
+        assert max(there.late) < 1
+
+
+@pytest.mark.slow
+def test_a_connection_that_was_lost_makes_up_for_what_it_missed(postgres: Database, migrated_postgres: str) -> None:
+    with a_process(migrated_postgres) as there:
+        key, other = a_key(postgres), a_key(postgres, "orchard")
+        for secret in (key.secret, other.secret):
+            assert there.accepts(secret) == "ok"
+        gaps = there.n_gaps
+        there.board._hearing.clear()
+        _end_listeners(migrated_postgres)
+        with postgres.platform.unit_of_work() as work:
+            suspend_tenant(work, "orchard", time.time_ns() // 1000)
+        revoke(postgres, key)
+        wait_for(lambda: there.has_heard("key_revoked") and there.has_heard("tenant_suspended"))
+        assert there.n_gaps > gaps
+        assert there.accepts(key.secret) == "invalid_api_key"
+        assert there.accepts(other.secret) == "tenant_suspended"
+
+
+@pytest.mark.slow
+def test_a_notice_that_cannot_be_read_makes_a_process_forget_everything(
+    postgres: Database, migrated_postgres: str
+) -> None:
+    with a_process(migrated_postgres) as there:
+        key, gaps = a_key(postgres), there.n_gaps
+        assert there.accepts(key.secret) == "ok"
+        for payload in ("", "{", "[]", '{"tenant_id": 1}', '{"a": "b"}'):
+            with postgres.engine.begin() as connection:
+                connection.execute(
+                    text("SELECT pg_notify(:channel, :payload)"), {"channel": CHANNEL, "payload": payload}
+                )
+        wait_for(lambda: there.n_gaps == gaps + 5)
+        with postgres.platform.unit_of_work() as work:
+            announce(work, Notice(key.tenant_id, None, "changed"))
+        wait_for(lambda: there.has_heard("changed"))
+
+
+@pytest.mark.slow
+def test_a_board_begins_to_hear_when_its_database_comes_late(postgres: Database, migrated_postgres: str) -> None:
+    with a_process(migrated_postgres) as there:
+        _end_listeners(migrated_postgres)
+        there.board._hearing.clear()
+        assert there.board.wait_until_hearing(SOON_S)
+
+
+def _end_listeners(url: str) -> None:
+    """Cut the connections of this database that do nothing but listen."""
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        ended = connection.execute(
+            text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND query LIKE 'LISTEN %'"
+            )
+        ).all()
+    engine.dispose()
+    assert ended
