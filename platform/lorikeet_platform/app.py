@@ -23,6 +23,7 @@ from lorikeet_engine.client import EngineClient
 from lorikeet_platform.accounts.admin_token import load_admin_token
 from lorikeet_platform.accounts.routes import router as sign_in_router
 from lorikeet_platform.api_keys.routes import key_routes, leak_router, own_key_routes
+from lorikeet_platform.audit.routes import all_audit_routes, audit_routes
 from lorikeet_platform.auth.api_keys import Authenticator
 from lorikeet_platform.auth.notices import NoticeBoard
 from lorikeet_platform.auth.pepper import load_pepper
@@ -101,8 +102,9 @@ def create_tenant_app(context: PlatformContext, extra_routers: Sequence[APIRoute
     adapters = adapter_routes(TENANT_PREFIX, tenant_actor)
     uploads = upload_routes(TENANT_PREFIX, tenant_actor)
     usage = usage_routes(TENANT_PREFIX, tenant_actor)
+    audit = audit_routes(TENANT_PREFIX, tenant_actor)
     keys = (own_key_routes(TENANT_PREFIX), key_routes(TENANT_PREFIX, tenant_actor))
-    for router in (adapters, uploads, usage, own_limits_router, *keys, health_router, *extra_routers):
+    for router in (adapters, uploads, usage, audit, own_limits_router, *keys, health_router, *extra_routers):
         app.include_router(router)
     check_access_is_declared(app.routes)
     app.add_middleware(Guard, bounds=Bounds(context.settings.limits, uploads=large_bodies(TENANT_PREFIX)))
@@ -130,6 +132,8 @@ def create_admin_app(context: PlatformContext) -> FastAPI:
         upload_routes(ADMIN_PREFIX, administrator_actor),
         usage_routes(ADMIN_PREFIX, administrator_actor),
         all_usage_routes(),
+        audit_routes(ADMIN_PREFIX, administrator_actor),
+        all_audit_routes(),
         health_router,
         metrics_router,
     ):
