@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -160,6 +161,34 @@ def test_a_lease_is_extended_by_its_holder_only(context: PlatformContext, job_id
     assert lease(context, job_id) is not None
     with context.db.platform.unit_of_work() as work, pytest.raises(LeaseLost):
         queue.extend(work, first, clock.now)
+
+
+@pytest.mark.parametrize(("longest_s", "is_extended"), [(60.0, True), (0.0, False)])
+def test_a_lease_is_extended_while_its_worker_works_but_not_for_ever(
+    runner: JobRunner,
+    handler: ScriptedHandler,
+    context: PlatformContext,
+    job_id: str,
+    clock: FakeClock,
+    harbour: Tenant,
+    monkeypatch: pytest.MonkeyPatch,
+    longest_s: float,
+    is_extended: bool,
+) -> None:
+    monkeypatch.setattr(queue, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr("lorikeet_platform.jobs.runner.LONGEST_ATTEMPT_S", longest_s)
+    began_at = clock.now
+
+    def work() -> None:
+        clock.advance(30)
+        time.sleep(0.2)
+        expires_at = row(context, harbour, job_id).lease_expires_at
+        assert expires_at == (clock.now if is_extended else began_at) + queue.LEASE_US
+
+    handler.step = work
+    assert runner.run(job_id)
+    assert row(context, harbour, job_id).attempt == 1
+    assert row(context, harbour, job_id).last_error is None
 
 
 def test_a_failure_is_tried_again_later_and_keeps_no_text(

@@ -26,8 +26,8 @@ from lorikeet_platform.db.tables import AdapterVersion, Chore, Job
 from lorikeet_platform.jobs import queue
 from lorikeet_platform.jobs.celery_app import create_celery, waker
 from lorikeet_platform.settings import Settings
-from tests.platform.db.conftest import an_empty_postgres
 from tests.support import job_worker
+from tests.support.databases import an_empty_postgres
 from tests.support.lora_files import write_files
 from tests.support.platform_parts import Tenant, Uploader, a_tenant, a_version, make_context
 
