@@ -11,10 +11,9 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import FileIO
 from pathlib import Path
-from queue import Empty, SimpleQueue
 
 from lorikeet_engine.outbox.book import Note
 
@@ -51,7 +50,10 @@ class Journal:
         except BaseException:
             self._lock.close()
             raise
-        self._batches: SimpleQueue[Sequence[Note] | None] = SimpleQueue()
+        self._waiting: dict[str, Note] = {}  # by request: however long the disk takes, its newest note is enough
+        self._storing: dict[str, Note] = {}
+        self._is_open = True
+        self._news = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
         self._thread.start()
 
@@ -59,33 +61,42 @@ class Journal:
         return self._restored
 
     def write(self, notes: Sequence[Note]) -> None:
-        self._batches.put(notes)
+        with self._news:
+            for note in notes:
+                if note.state == "settled" and not self._knows(note.request_id):
+                    self._waiting.pop(note.request_id, None)
+                else:
+                    self._waiting[note.request_id] = note
+            self._news.notify()
 
     def close(self) -> None:
-        self._batches.put(None)
+        with self._news:
+            self._is_open = False
+            self._news.notify()
         self._thread.join()
         if self._file:
             self._file.close()
         self._lock.close()
 
+    def _knows(self, request_id: str) -> bool:
+        """Whether a line of it is in the file, or is on its way there."""
+        return request_id in self._live or request_id in self._storing
+
     def _work(self) -> None:
         is_open = True
         while is_open:
-            batches = self._waiting()
-            is_open = None not in batches
-            self._store([note for batch in batches for note in batch or ()])
+            with self._news:
+                self._storing = {}
+                self._news.wait_for(self._has_news, timeout=None if self._file else RETRY_S)
+                self._storing, self._waiting = self._waiting, {}
+                is_open = self._is_open
+            self._store(self._storing.values())
 
-    def _waiting(self) -> list[Sequence[Note] | None]:
-        """All batches that wait, once there is one; none after a while if the file has to be tried again."""
-        try:
-            batches = [self._batches.get(timeout=None if self._file else RETRY_S)]
-        except Empty:
-            return []
-        while not self._batches.empty():
-            batches.append(self._batches.get())
-        return batches
+    def _has_news(self) -> bool:
+        return bool(self._waiting) or not self._is_open
 
-    def _store(self, notes: Sequence[Note]) -> None:
+    def _store(self, notes: Iterable[Note]) -> None:
+        was_whole = self._file is not None
         lines = b"".join([self._take(note) for note in notes])
         is_large = self._file_bytes + len(lines) > max(COMPACT_BYTES, COMPACT_RATIO * self._live_bytes)
         try:
@@ -95,8 +106,12 @@ class Journal:
             else:
                 self._write_anew()
         except OSError as error:
-            log.error("the outbox in %s cannot be written, and is in memory alone: %s", self._folder, error)
             self._forget_file()
+            if was_whole:
+                log.error("the outbox in %s cannot be written, and is in memory alone: %s", self._folder, error)
+        else:
+            if not was_whole:
+                log.info("the outbox in %s is whole again", self._folder)
 
     def _take(self, note: Note) -> bytes:
         """Remember the request's state; returns its line."""

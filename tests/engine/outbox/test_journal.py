@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from io import FileIO
@@ -139,16 +140,41 @@ def test_f_20_a_full_disk_costs_nothing_when_there_is_room_again(
     assert reopened(tmp_path) == [RAN, ENDED]
 
 
+def test_a_disk_that_hangs_is_owed_no_more_than_one_note_of_each_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, goes_on, hangs = journal_module._write, threading.Event(), threading.Event()
+
+    def hanging(file: FileIO, data: bytes) -> None:
+        hangs.set()
+        assert goes_on.wait(10)
+        whole(file, data)
+
+    journal = Journal(tmp_path)
+    monkeypatch.setattr(journal_module, "_write", hanging)
+    journal.write([ENDED])
+    assert hangs.wait(10)
+    for number in range(1000):
+        journal.write([RAN._replace(completion_tokens=number), Note(f"r{number}", "anna", "running", 1, 0, 1)])
+        journal.write([Note(f"r{number}", "anna", "settled")])
+    journal.write([Note(ENDED.request_id, ENDED.tenant, "settled")])
+    assert list(journal._waiting) == [RAN.request_id, ENDED.request_id]
+    goes_on.set()
+    journal.close()
+    assert reopened(tmp_path) == [RAN._replace(completion_tokens=999)]
+
+
 WRITER = """
-import sys
+import sys, time
 from pathlib import Path
 from lorikeet_engine.outbox.book import Note
 from lorikeet_engine.outbox.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 for number in range(10**9):
     journal.write([Note(f"r{number % 50}", "anna", "running", 1, 0, number)])
-    if journal._batches.qsize() > 5:
+    while len(journal._waiting) > 25:
         print(number, flush=True)
+        time.sleep(0.0005)
 """
 
 
