@@ -12,12 +12,20 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import InvalidatePoolError
 
 BUSY_TIMEOUT_MS = 5_000
 CHECKOUT_TIMEOUT_S = 2.0  # a full pool answers 503 soon, instead of queueing requests behind it
+# A server that is gone without a word is noticed in about ten seconds, idle or asked; an address may say otherwise.
+POSTGRES_BOUNDS: Final = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 PING_AFTER_S: Final = 1.0  # a connection that idled longer is tried before it is used
 # Roles on Postgres, made by the migrations: they own nothing and cannot bypass row-level security.
 TENANT_ROLE: Final = "lorikeet_app"
@@ -35,7 +43,14 @@ def open_engine(url: str) -> Engine:
     if is_sqlite and parsed.database:
         Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
     # hide_parameters: an error's text reaches the log, its values must not
-    engine = create_engine(parsed, hide_parameters=True, pool_timeout=CHECKOUT_TIMEOUT_S, pool_size=10, max_overflow=30)
+    engine = create_engine(
+        parsed,
+        hide_parameters=True,
+        pool_timeout=CHECKOUT_TIMEOUT_S,
+        pool_size=10,
+        max_overflow=30,
+        connect_args=bounds_of(parsed),
+    )
     if is_sqlite:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
@@ -45,6 +60,13 @@ def open_engine(url: str) -> Engine:
         event.listen(engine, "do_execute_no_params", _execute_together)
         _ping_after_idling(engine)
     return engine
+
+
+def bounds_of(url: URL) -> dict[str, int]:
+    """What is said to the driver about how long it may wait for the other end."""
+    if url.get_backend_name() != "postgresql":
+        return {}
+    return {name: value for name, value in POSTGRES_BOUNDS.items() if name not in url.query}
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
