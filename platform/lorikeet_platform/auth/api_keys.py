@@ -9,7 +9,7 @@ What a key may do is the asked route's to say (`web.access`). Nothing of the hea
 message.
 
 Without its database a process goes on with the keys that it checked within the last minute, and knows no others: they
-are told that keys cannot be checked, never that they are wrong. One question at a time finds out whether it is back,
+are told that keys cannot be checked, never that they are wrong. One question each second finds out whether it is back,
 and nobody waits for it.
 """
 
@@ -45,6 +45,7 @@ UNCHECKED_US: Final = 60 * SECOND  # since it was read: how long a key serves th
 ASK_AGAIN_US: Final = 1 * SECOND  # a database that did not answer
 ANSWER_WITHIN_S: Final = 2.0  # else the database counts as one that does not
 PROBE_WITHIN_S: Final = 0.25  # once it does: what the request waits that asks again
+MAX_STUCK: Final = 4  # questions without an answer yet; each holds a thread
 CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
 
 _Flight = asyncio.Task[Principal | None]
@@ -113,9 +114,10 @@ class Authenticator:
         """The look-up to wait for. None while the database is lost, but for one question each second."""
         name = (self._good.n_forgotten, digest)  # what began before something changed answers nobody who came after
         flight = self._flights.get(name)
-        if self._is_lost and (self._flights or self._clock() < self._ask_again_at):
+        if self._is_lost and (len(self._flights) >= MAX_STUCK or self._clock() < self._ask_again_at):
             return None
         if flight is None:
+            self._ask_again_at = self._clock() + ASK_AGAIN_US
             flight = self._flights[name] = asyncio.ensure_future(asyncio.to_thread(self._ask, key, digest))
             flight.add_done_callback(lambda done: self._land(name, done))
         return flight

@@ -20,10 +20,12 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import psycopg
 from sqlalchemy import Engine, NullPool, create_engine, event, select, text
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from lorikeet_platform.clock import MINUTE, SECOND, Clock, now_us
+from lorikeet_platform.db.connections import bounds_of
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import ApiKey, Tenant
 
@@ -34,14 +36,7 @@ Reason = Literal["changed", "key_revoked", "tenant_suspended"]
 
 WAKE_S: Final = 0.5  # how soon a listening thread sees that it is to stop
 RETRY_S: Final = 1.0
-# A connection whose other end is gone without a word is found dead within about ten seconds.
-CONNECT_ARGS: Final = {
-    "connect_timeout": 5,
-    "keepalives": 1,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-}
+STOP_S: Final = 2.0  # a thread that is just connecting is left behind
 CLOCKS_DIFFER_US: Final = MINUTE  # at most, between machines: how much further back a lost connection's gap is read
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
@@ -102,7 +97,7 @@ class NoticeBoard:
     def stop(self) -> None:
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join(CONNECT_ARGS["connect_timeout"] + WAKE_S)
+            self._thread.join(STOP_S)
             self._thread = None
 
     def wait_until_hearing(self, timeout_s: float) -> bool:
@@ -118,9 +113,8 @@ class NoticeBoard:
                 log.exception("a notice was not heeded")
 
     def _listen(self) -> None:
-        engine = create_engine(
-            self._db.url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=dict(CONNECT_ARGS)
-        )
+        url = make_url(self._db.url)
+        engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=bounds_of(url))
         while not self._stopping.is_set():
             try:
                 with engine.connect() as connection:
