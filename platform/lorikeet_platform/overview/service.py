@@ -16,7 +16,7 @@ from lorikeet_platform.fleet import count_live
 from lorikeet_platform.overview.engine_view import Names, engine_overview
 from lorikeet_platform.overview.schemas import BooksChecked, EngineOverview, EngineState, Overview
 from lorikeet_platform.registry.catalogue import count_ready, names_by_digest
-from lorikeet_platform.telemetry.metrics import DEGRADED
+from lorikeet_platform.telemetry.limits import DEGRADED
 from lorikeet_platform.usage.work import check
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+DEGRADED = "lorikeet_gateway_ratelimit_degraded"
+
 
 class LimitMetrics:
     """What a gateway's gate counts."""
@@ -16,7 +18,7 @@ class LimitMetrics:
             registry=registry,
         )
         self.degraded = Gauge(
-            "lorikeet_gateway_ratelimit_degraded",
+            DEGRADED,
             "1 while Redis is lost or slow and each gateway counts its share of the rates alone.",
             registry=registry,
         )

@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from lorikeet_platform.telemetry.limits import LimitMetrics
 
-DEGRADED = "lorikeet_gateway_ratelimit_degraded"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 

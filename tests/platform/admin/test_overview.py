@@ -57,7 +57,7 @@ def test_the_overview_says_how_the_books_and_the_gateways_are(
     overview = owner.get("/admin/v1/overview").json()
     assert (overview["books"], overview["gateways"], overview["rates_degraded"]) == (None, 0, False)
     context.presence.beat()
-    context.metrics.ratelimit_degraded.set(1)
+    context.metrics.limits.degraded.set(1)
     with context.db.platform.unit_of_work() as work:
         result = {"mismatches": 2, "budgets": 2, "rollups": 0}
         work.add(Chore(name="usage.check", due_at=clock.now, finished_at=clock.now, result=result))
