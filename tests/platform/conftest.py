@@ -13,7 +13,19 @@ from lorikeet_platform.app import create_admin_app, create_tenant_app
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.migrate import upgrade
 from lorikeet_platform.db.session import Database
+from tests.support.databases import database, migrated_postgres, postgres, postgres_server
 from tests.support.platform_parts import FakeClock, Tenant, Uploader, a_tenant, make_context
+from tests.support.statement_watch import watched_statements
+
+__all__ = ["database", "migrated_postgres", "postgres", "postgres_server"]
+
+
+@pytest.fixture(autouse=True)
+def whose_rows() -> Iterator[None]:
+    """Every statement of every test says whose rows it is for."""
+    with watched_statements() as refused:
+        yield
+    assert refused == []
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,8 @@ from fastapi.testclient import TestClient
 from lorikeet_platform.app import create_admin_app, create_tenant_app
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
-from tests.platform.db.conftest import database, migrated_postgres, postgres, postgres_server
 from tests.support.ledger import DAY_US, NOON
 from tests.support.platform_parts import FakeClock, Tenant, a_tenant, make_context
-
-__all__ = ["database", "migrated_postgres", "postgres", "postgres_server"]
 
 
 @pytest.fixture

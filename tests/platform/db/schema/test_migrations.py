@@ -28,7 +28,7 @@ from lorikeet_platform.db.tables import (
 )
 from lorikeet_platform.db.tables.limit import DIMENSIONS
 from lorikeet_platform.limits.standard import STANDARD
-from tests.platform.db.conftest import BOTH, an_empty_postgres, an_owner
+from tests.support.databases import BOTH, an_empty_postgres, an_owner
 from tests.support.old_rows import DECEMBER, HOUR, NOVEMBER, ROWS, dump, insert_rows
 
 DAY = 24 * HOUR

@@ -10,7 +10,7 @@ from sqlalchemy.exc import ProgrammingError
 
 from lorikeet_platform.db.migrate import every_row_in_sight, upgrade
 from lorikeet_platform.db.tables import tenant_tables
-from tests.platform.db.conftest import an_empty_postgres, an_owner
+from tests.support.databases import an_empty_postgres, an_owner
 from tests.support.old_rows import ROWS, insert_rows
 
 pytestmark = pytest.mark.slow
