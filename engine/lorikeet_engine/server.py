@@ -1,7 +1,7 @@
 """The engine's socket: takes work from clients, runs the loop, sends back what each step made.
 
 One thread: messages are taken between two steps, so nothing in the loop needs a lock. A client that has been silent
-for `CLIENT_TIMEOUT_S` is taken for dead and its requests are aborted.
+for `CLIENT_TIMEOUT_S`, or that cannot be sent to, is taken for dead and its requests are aborted.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ MESSAGES_A_TURN = 1000
 MAX_FRAME_BYTES = 16 << 20  # a prompt of two million tokens; whoever announces more loses its connection
 SAY_DROPPED_EVERY_S = 10.0
 MAX_CAPS = 8
+GONE = float("-inf")  # when a client was last seen whose connection has ended
 SEED_STRIDE = 1 << 64  # callers' seeds have 64 bits, so the answers of one request never repeat another's draws
 
 log = logging.getLogger(__name__)
@@ -125,6 +126,7 @@ class EngineServer:
         self._socket.linger = LINGER_MS
         self._socket.maxmsgsize = MAX_FRAME_BYTES
         self._socket.sndhwm = 0  # tokens are never dropped; a dead client is dropped whole
+        self._socket.router_mandatory = True  # whose connection has ended is told from who is slow
         self._socket.router_handover = True  # a client that lost its connection comes back under its name
         keep_alive(self._socket)
         self._authenticator = secure_engine(self._socket, keys) if keys else None
@@ -295,7 +297,12 @@ class EngineServer:
                     self._send(client, _warmed(caller.ticket, error))
 
     def _send(self, client: Client, message: EngineMessage) -> None:
-        self._socket.send_multipart([client.identity, encode(message)])
+        try:
+            self._socket.send_multipart([client.identity, encode(message)])
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            client.last_seen_s = GONE
 
     def _forget(self, name: str) -> None:
         client, use = self._answers.pop(name)
@@ -305,7 +312,7 @@ class EngineServer:
     def _drop_silent_clients(self) -> None:
         limit = self.last_turn_s - CLIENT_TIMEOUT_S
         for client in [c for c in self._clients.values() if c.last_seen_s < limit]:
-            log.warning("a client fell silent; %d sequences are aborted", len(client.sequences))
+            log.warning("a client is gone; %d sequences are aborted", len(client.sequences))
             self._abort(client, set(client.sequences))
             self._book.leave(client.session)
             del self._clients[client.identity]

@@ -6,12 +6,15 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import zmq
 
 from lorikeet_engine import server as server_module
-from lorikeet_engine.client import EngineClient, RequestCounts
+from lorikeet_engine.client import Cap, EngineClient, RequestCounts
 from lorikeet_engine.errors import EngineUnavailable, InvalidRequest
+from lorikeet_engine.protocol import Submit, encode
 from lorikeet_engine.scheduling.plan import StepPlan, StepResult
 from tests.engine.socket.conftest import (
     RunningEngine,
@@ -32,6 +35,14 @@ def counts(request_id: str, state: str, prompt: int, completion: int, *, cached:
         cached_tokens=cached,
         completion_tokens=completion,
     )
+
+
+def submit(request_id: str, **changes: Any) -> Submit:
+    fields: dict[str, Any] = {
+        "tenant": "anna", "weight": 1.0, "cache_salt": b"", "n": 1, "prompt": [5, 6, 7], "max_tokens": 6, "top_k": 0,
+        "temperature": 0.0, "top_p": 1.0, "seed": 0, "adapter": "", "caps": [],
+    }  # fmt: skip
+    return Submit(request_id=request_id, **fields | changes)
 
 
 async def offered(client: EngineClient, n: int = 1) -> list[RequestCounts]:
@@ -163,6 +174,27 @@ def test_f_5_a_client_that_fell_silent_leaves_its_requests_to_the_others(
         assert 10 <= found["running"].completion_tokens < 120
         journal = tmp_path / "outbox.jsonl"
         await eventually(lambda: b'"state": "ended", "id": "running"' in journal.read_bytes())
+
+    with_client(engine, byte_model_dir, scenario)
+
+
+def test_f_5_a_client_whose_connection_ends_is_missed_with_the_next_token(
+    start_engine: StartEngine, byte_model_dir: Path
+) -> None:
+    engine = start_engine(max_model_len=2000, n_blocks=600)
+
+    async def scenario(client: EngineClient) -> None:
+        cap = Cap("anna", 1, 1)
+        with zmq.Context() as killed:
+            peer = killed.socket(zmq.DEALER)
+            peer.connect(engine.endpoint)
+            peer.send(encode(submit("running", max_tokens=1990, caps=[cap])))
+            await eventually(lambda: engine.parts.loop.scheduler.n_running == 1)
+            killed.destroy(linger=0)
+        (left,) = await offered(client)
+        assert (left.request_id, left.state) == ("running", "ended")
+        assert 0 < left.completion_tokens < 1990
+        await answer(await client.generate(generation_request("next", caps=(cap,))))
 
     with_client(engine, byte_model_dir, scenario)
 
