@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -42,7 +43,7 @@ from tests.support.stack_place import Place, chat_body, on_stack
 
 CHAT = "/v1/chat/completions"
 PROMPT = "What is the capital of France?"
-STREAMS, CHUNKS = 8, 200
+STREAMS, CHUNKS, PACE_S = 8, 100, 0.005
 CONNECTIONS = 16
 
 
@@ -127,20 +128,29 @@ def first_token(stack: Stack, tenant: Tenant, n: int) -> list[Figure]:
 
 
 def chunks(stack: Stack, tenant: Tenant, seconds: float) -> list[Figure]:
-    """Streams side by side, each of many chunks: the gateway's CPU time, less what its requests cost without them."""
-    long = _cpu_each(stack, tenant, chat_body(PROMPT, stream=True, max_tokens=CHUNKS), STREAMS, seconds)
-    short = _cpu_each(stack, tenant, chat_body(PROMPT, stream=True, max_tokens=2), STREAMS, seconds)
-    return [at_most("CPU of a streamed chunk", (long - short) / (CHUNKS - 2) * 1e6, "us", 60.0)]
+    """Streams side by side, each of many chunks that come one by one, against as many of two chunks.
+
+    A token waits for the one before, as a real engine's do, or the gateway would be given many at once.
+    """
+    stack.engine.script(tenant.id, tokens=0, pace_s=PACE_S)
+    used = {}
+    for n_chunks in (2, CHUNKS):
+        load = _loaded(stack, tenant, chat_body(PROMPT, stream=True, max_tokens=n_chunks), STREAMS, seconds)
+        used[n_chunks] = load.cpu_s
+    stack.engine.script(tenant.id, pace_s=0.0)
+    return [at_most("CPU of a streamed chunk", (used[CHUNKS] - used[2]) / (CHUNKS - 2) * 1e6, "us", 60.0)]
 
 
-def _cpu_each(stack: Stack, tenant: Tenant, body: dict[str, object], connections: int, seconds: float) -> float:
-    return _loaded(stack, tenant, body, connections, seconds)[0]
+@dataclass(frozen=True)
+class Load:
+    """What a closed loop of requests took: the gateway's CPU seconds for one, how many a second, their latencies."""
+
+    cpu_s: float
+    rate: float
+    latencies_s: list[float]
 
 
-def _loaded(
-    stack: Stack, tenant: Tenant, body: dict[str, object], connections: int, seconds: float
-) -> tuple[float, float, list[float]]:
-    """CPU seconds of a request, requests a second, and their latencies."""
+def _loaded(stack: Stack, tenant: Tenant, body: dict[str, object], connections: int, seconds: float) -> Load:
     gateway = stack.gateways[0]
 
     def connect(_index: int) -> Connection:
@@ -156,16 +166,16 @@ def _loaded(
     answers = asked_by_many(connect, ask, connections=connections, seconds=seconds)
     time.sleep(0.3)  # what is settled after the answer belongs to it
     used_s, took_s = cpu_s(gateway.process.pid) - used_s, time.perf_counter() - began_s - 0.3
-    return used_s / len(answers), len(answers) / took_s, [answer.ended_s - answer.asked_s for answer in answers]
+    return Load(used_s / len(answers), len(answers) / took_s, [answer.ended_s - answer.asked_s for answer in answers])
 
 
 def short_requests(stack: Stack, tenant: Tenant, seconds: float) -> list[Figure]:
-    cpu, rate, latencies = _loaded(stack, tenant, chat_body(PROMPT, max_tokens=4), CONNECTIONS, seconds)
+    load = _loaded(stack, tenant, chat_body(PROMPT, max_tokens=4), CONNECTIONS, seconds)
     return [
-        at_most("CPU of a short request", cpu * 1e3, "ms", 3.0),
-        Figure(f"short requests, {CONNECTIONS} at once", rate, "1/s"),
-        Figure("their latency, p50", median(latencies) * 1e3, "ms"),
-        Figure("their latency, p99", percentile(latencies, 0.99) * 1e3, "ms"),
+        at_most("CPU of a short request", load.cpu_s * 1e3, "ms", 3.0),
+        Figure(f"short requests, {CONNECTIONS} at once", load.rate, "1/s"),
+        Figure("their latency, p50", median(load.latencies_s) * 1e3, "ms"),
+        Figure("their latency, p99", percentile(load.latencies_s, 0.99) * 1e3, "ms"),
     ]
 
 
@@ -197,7 +207,7 @@ def measure(*, quick: bool) -> list[Figure]:
         with running_stack(folder, model, n_gateways=1, with_worker=False) as stack, on_stack(stack) as place:
             tenant = place.tenant()
             place.plenty(tenant)
-            stack.engine.script(tokens=0)
+            stack.engine.script(tenant.id, tokens=0)
             return [
                 *first_token(stack, tenant, 100 if quick else 1000),
                 *chunks(stack, tenant, 2.0 if quick else 8.0),
