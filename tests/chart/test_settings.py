@@ -83,9 +83,13 @@ def _environments(release: Release) -> dict[str, dict[str, str]]:
         environment: dict[str, str] = {}
         for source in container.get("envFrom", []):
             environment |= maps[source["configMapRef"]["name"]]
-        environment |= {variable["name"]: variable.get("value", "redis://secret") for variable in container["env"]}
+        environment |= {v["name"]: v.get("value", _stand_in(v["name"])) for v in container["env"]}
         found[container["name"]] = {k: v for k, v in environment.items() if k.startswith(PREFIX)}
     return found
+
+
+def _stand_in(variable: str) -> str:
+    return "postgresql+psycopg://secret" if "DATABASE" in variable else "redis://secret"
 
 
 def _is_known(variable: str) -> bool:

@@ -167,6 +167,43 @@ class TestMigration:
         assert _weight(secret) < _weight(job)
 
 
+class TestDatabaseLogins:
+    def test_one_login_does_everything_where_no_other_is_named(self) -> None:
+        release = render({})
+        for name in ("gateway", "worker"):
+            assert _secrets_of(release, name)["LORIKEET_DATABASE_URL"] == ("lorikeet-database", "url")
+            assert "LORIKEET_DATABASE_PLATFORM_URL" not in _secrets_of(release, name)
+        assert _secrets_of(release, "migration") == {"LORIKEET_DATABASE_URL": ("lorikeet-database", "url")}
+
+    def test_each_login_that_is_named_is_where_it_is_needed_and_nowhere_else(self) -> None:
+        release = render(read_values(CHART_DIR / "ci" / "external-secrets-values.yaml"))
+        platform = ("lorikeet-production", "database-platform-url")
+        owner = ("lorikeet-production", "database-owner-url")
+        for name in ("gateway", "worker"):
+            held = _secrets_of(release, name)
+            assert held["LORIKEET_DATABASE_URL"] == ("lorikeet-production", "database-url")
+            assert held["LORIKEET_DATABASE_PLATFORM_URL"] == platform
+            assert owner not in held.values()
+        assert _secrets_of(release, "migration") == {"LORIKEET_DATABASE_URL": owner}
+        assert not {platform, owner} & set(_secrets_of(release, "engine").values())
+
+    def test_an_owners_address_in_the_values_lies_in_the_migrations_own_secret_alone(self) -> None:
+        address = "postgresql+psycopg://owner:p@h/d"
+        release = render({"secrets": {"databaseOwner": {"value": address}}})
+        holders = [s["metadata"]["name"] for s in release.of_kind("Secret") if address in s["stringData"].values()]
+        assert holders == ["lorikeet-migration-database"]
+        expected = {"LORIKEET_DATABASE_URL": ("lorikeet-migration-database", "url")}
+        assert _secrets_of(release, "migration") == expected
+
+
+class TestLimits:
+    def test_gateways_count_rates_in_the_brokers_redis_or_in_one_of_their_own(self) -> None:
+        assert _secrets_of(render({}), "gateway")["LORIKEET_REDIS_URL"] == ("lorikeet-broker", "url")
+        named = render({"secrets": {"limits": {"existingSecret": "rates"}}})
+        assert _secrets_of(named, "gateway")["LORIKEET_REDIS_URL"] == ("rates", "url")
+        assert "LORIKEET_REDIS_URL" not in _secrets_of(named, "worker")
+
+
 class TestSharedVolume:
     def test_gateway_worker_and_engine_share_one_claim(self, release: Release) -> None:
         claims = {
@@ -301,3 +338,10 @@ def _numbers(service: dict[str, Any]) -> dict[str, int]:
 
 def _weight(document: dict[str, Any]) -> int:
     return int(document["metadata"]["annotations"]["helm.sh/hook-weight"])
+
+
+def _secrets_of(release: Release, name: str) -> dict[str, tuple[str, str]]:
+    """Per variable of a container, the Secret and key that it comes from."""
+    (container,) = (container for _, container in release.containers() if container["name"] == name)
+    references = {v["name"]: v["valueFrom"]["secretKeyRef"] for v in container["env"] if "valueFrom" in v}
+    return {variable: (found["name"], found["key"]) for variable, found in references.items()}

@@ -54,9 +54,18 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 
 {{- define "lorikeet.secretName.database" -}}{{ include "lorikeet.secretName" (list . "database" "database") }}{{- end -}}
+{{- define "lorikeet.secretName.databasePlatform" -}}{{ include "lorikeet.secretName" (list . "databasePlatform" "database-platform") }}{{- end -}}
+{{- define "lorikeet.secretName.databaseOwner" -}}{{ include "lorikeet.secretName" (list . "databaseOwner" "database-owner") }}{{- end -}}
+{{- define "lorikeet.secretName.limits" -}}{{ include "lorikeet.secretName" (list . "limits" "limits") }}{{- end -}}
 {{- define "lorikeet.secretName.broker" -}}{{ include "lorikeet.secretName" (list . "broker" "broker") }}{{- end -}}
 {{- define "lorikeet.secretName.pepper" -}}{{ include "lorikeet.secretName" (list . "pepper" "pepper") }}{{- end -}}
 {{- define "lorikeet.secretName.engineSocketKey" -}}{{ include "lorikeet.secretName" (list . "engineSocketKey" "engine-socket-key") }}{{- end -}}
+
+{{/* (list root key instead): the key of secrets that is used: `key` where it is given, else `instead`. */}}
+{{- define "lorikeet.givenSecret" -}}
+{{- $secret := index (index . 0).Values.secrets (index . 1) -}}
+{{- ternary (index . 1) (index . 2) (or (ne $secret.value "") (ne $secret.existingSecret "")) -}}
+{{- end -}}
 
 {{- define "lorikeet.claimName" -}}
 {{- .Values.storage.existingClaim | default (printf "%s-data" (include "lorikeet.fullname" .)) -}}

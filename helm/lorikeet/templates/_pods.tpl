@@ -52,22 +52,24 @@ securityContext:
 checksum/settings: {{ sha256sum $text }}
 {{- end -}}
 
-{{- define "lorikeet.databaseEnv" -}}
-- name: LORIKEET_DATABASE_URL
+{{/* (list root variable key): the variable out of secrets.<key>. */}}
+{{- define "lorikeet.secretEnv" -}}
+{{- $root := index . 0 -}}
+{{- $key := index . 2 -}}
+- name: {{ index . 1 }}
   valueFrom:
     secretKeyRef:
-      name: {{ include "lorikeet.secretName.database" . }}
-      key: {{ .Values.secrets.database.key }}
+      name: {{ include (print "lorikeet.secretName." $key) $root }}
+      key: {{ index $root.Values.secrets $key "key" }}
 {{- end -}}
 
 {{/* What a client of the database, the broker and the engine needs: gateway and worker. */}}
 {{- define "lorikeet.clientEnv" -}}
-{{ include "lorikeet.databaseEnv" . }}
-- name: LORIKEET_BROKER_URL
-  valueFrom:
-    secretKeyRef:
-      name: {{ include "lorikeet.secretName.broker" . }}
-      key: {{ .Values.secrets.broker.key }}
+{{ include "lorikeet.secretEnv" (list . "LORIKEET_DATABASE_URL" "database") }}
+{{- if include "lorikeet.givenSecret" (list . "databasePlatform" "") }}
+{{ include "lorikeet.secretEnv" (list . "LORIKEET_DATABASE_PLATFORM_URL" "databasePlatform") }}
+{{- end }}
+{{ include "lorikeet.secretEnv" (list . "LORIKEET_BROKER_URL" "broker") }}
 - name: LORIKEET_ENGINE_ENDPOINT
   value: tcp://{{ include "lorikeet.fullname" . }}-engine:8200
 {{- end -}}
