@@ -87,6 +87,7 @@ def test_the_engine_is_told_where_the_store_is(tmp_path: Path, monkeypatch: pyte
     file = tmp_path / "engine.json"
     write_engine_config(load_settings(), model_dir=tmp_path, endpoint="ipc://engine", path=file)
     config = read_config(json.loads(file.read_text()))
+    assert config.outbox_dir == load_settings().data_dir.resolve() / "outbox"
     assert (config.store_url, config.store_region, config.store_allow_http) == (
         "s3://bucket/prefix",
         "eu-west-1",

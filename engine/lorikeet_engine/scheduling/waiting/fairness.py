@@ -1,9 +1,9 @@
 """Whose turn it is: weighted virtual token counters (VTC, arXiv 2401.00588), one a tenant.
 
 A counter grows with the service that a tenant receives, divided by its weight; the tenant with the smallest one is
-next. A tenant that comes back from idleness is lifted to the smallest counter of those at work, less a small credit that
-does not add up: idle time earns no more than one prompt that goes before a stranger's. It keeps a larger counter, so
-going idle for a moment erases no debt.
+next. A tenant that comes back from idleness is lifted to the smallest counter of those at work, less a small credit
+that does not add up: idle time earns no more than one prompt that goes before a stranger's. It keeps a larger counter,
+so going idle for a moment erases no debt.
 
 Between two continuously backlogged tenants the received service per weight differs by at most about twice the largest
 single charge: one step's tokens at the input price, or the running tokens at the output price.
