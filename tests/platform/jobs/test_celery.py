@@ -76,7 +76,7 @@ def test_nobody_waits_for_a_broker_and_what_it_has_no_room_for_is_dropped(monkey
 def test_after_a_message_that_could_not_be_sent_others_wait_for_the_sweeper_a_while(
     monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
-    monkeypatch.setattr(celery_app, "PAUSE_S", 0.2)
+    monkeypatch.setattr(celery_app, "PAUSE_S", 1.5)
     broker = Broker()
     broker.fault = fault
     wake = waker(broker)
@@ -85,6 +85,6 @@ def test_after_a_message_that_could_not_be_sent_others_wait_for_the_sweeper_a_wh
     time.sleep(0.05)
     broker.fault = None
     wake("job_2")
-    time.sleep(0.2)
+    time.sleep(1.6)
     wake("job_3")
     broker.wait_for("job_3")

@@ -253,7 +253,7 @@ def test_f17_a_redis_that_hangs_or_dies_delays_jobs_until_it_is_back_and_no_call
     began_at = time.monotonic()
     for job_id in job_ids:
         wake(job_id)
-    assert time.monotonic() - began_at < 0.1
+    assert time.monotonic() - began_at < 1
     time.sleep(8)
     if fault == "stopped":
         server.send_signal(signal.SIGCONT)
