@@ -89,8 +89,15 @@ export async function holdStill(page, name, faults) {
   if (shift > MOST_SHIFT) faults.add(`the page moved by ${shift.toFixed(3)} on ${name}`);
 }
 
+async function dismissToasts(page) {
+  const dismiss = page.getByRole("button", { name: "Dismiss" });
+  while ((await dismiss.count()) > 0) await dismiss.first().click({ timeout: 1_000 }).catch(() => undefined);
+  await page.mouse.move(0, 0); // away from whatever lay below and explains itself
+}
+
 /** On wide and narrow screens, in the light scheme and in the dark one: a picture, nothing too wide, no violation. */
 export async function lookAtAll(page, name, faults) {
+  await dismissToasts(page);
   for (const scheme of ["light", "dark"]) {
     await page.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
     for (const [size, viewport] of [["wide", WIDE], ["narrow", NARROW]]) {

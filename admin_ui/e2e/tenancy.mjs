@@ -50,14 +50,18 @@ async function answersSoon(key, expected) {
   need(answer === expected, `the key is answered with ${answer}, not with ${expected}`);
 }
 
+async function goTo(page, name) {
+  await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name }).click();
+}
+
 async function openTenant(page, slug, tab) {
-  await page.getByRole("link", { name: "Tenants", exact: true }).click();
+  await goTo(page, "Tenants");
   await page.getByTestId(`tenant-row-${slug}`).getByRole("link").click();
   await page.getByRole("tab", { name: tab }).click();
 }
 
 async function createTenant(page) {
-  await page.getByRole("link", { name: "Tenants", exact: true }).click();
+  await goTo(page, "Tenants");
   await page.getByRole("button", { name: "Create tenant" }).click();
   await page.getByRole("textbox", { name: "Slug" }).fill(tenant);
   await page.getByRole("textbox", { name: "Display name" }).fill("Lagoon Rentals");
@@ -207,12 +211,12 @@ async function downloadCsv(page) {
 }
 
 async function seeEverybody(page, faults) {
-  await page.getByRole("link", { name: "Usage", exact: true }).click();
+  await goTo(page, "Usage");
   await choose(page, "Grouped by", "tenant");
   for (const slug of [tenant, neighbour.slug]) await page.getByTestId(`usage-tenant-${slug}`).waitFor({ timeout: COUNTED_WITHIN_MS });
   await page.getByTestId("usage-columns").waitFor();
   await lookAtAll(page, "usage-all", faults);
-  await page.getByRole("link", { name: "Tenants", exact: true }).click();
+  await goTo(page, "Tenants");
   await page.getByTestId(`tenant-row-${tenant}`).waitFor();
   await lookAtAll(page, "tenants", faults);
   await page.getByTestId(`tenant-row-${neighbour.slug}`).getByRole("link").click();
@@ -221,7 +225,7 @@ async function seeEverybody(page, faults) {
 }
 
 async function seeJobs(page, faults) {
-  await page.getByRole("link", { name: "Jobs", exact: true }).click();
+  await goTo(page, "Jobs");
   await page.getByTestId("job-list").getByText("validate").first().waitFor();
   await page.getByTestId("chores").getByText("well").first().waitFor();
   await holdStill(page, "the jobs page", faults);
@@ -231,7 +235,7 @@ async function seeJobs(page, faults) {
 }
 
 async function seePlans(page, faults) {
-  await page.getByRole("link", { name: "Plans", exact: true }).click();
+  await goTo(page, "Plans");
   await page.getByTestId("plan-row-standard").waitFor();
   await lookAtAll(page, "plans", faults);
   await page.getByRole("button", { name: "Create plan" }).click();

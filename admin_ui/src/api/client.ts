@@ -3,7 +3,7 @@ import createQueryClient from "openapi-react-query";
 
 import { csrf } from "./csrf";
 import { readApiError, unreachable } from "./errors";
-import type { Paths } from "./types";
+import type { paths } from "./schema.gen";
 
 const SAFE_METHODS = new Set(["GET", "HEAD"]);
 
@@ -20,7 +20,7 @@ const guard: Middleware = {
 };
 
 /** Typed by the admin API's own schema; every refusal arrives as a thrown `ApiError`. */
-export const http = createFetchClient<Paths>({
+export const http = createFetchClient<paths>({
   baseUrl: location.origin,
   credentials: "same-origin",
   // Looked up at each call, so that a test can stand in for the network.

@@ -852,6 +852,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/tenants/{slug}/audit_events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Audit Events
+         * @description What was changed for the tenant, the newest first.
+         */
+        get: operations["list_audit_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/audit_events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List All Audit Events
+         * @description What was changed for any tenant, or for the platform itself; the newest first.
+         */
+        get: operations["list_all_audit_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/livez": {
         parameters: {
             query?: never;
@@ -1054,6 +1094,77 @@ export interface components {
              * @default 100
              */
             weight: number;
+        };
+        /**
+         * AuditEvent
+         * @description Something that was changed, by whom.
+         */
+        AuditEvent: {
+            /**
+             * Object
+             * @default audit_event
+             * @constant
+             */
+            object: "audit_event";
+            /** Id */
+            id: string;
+            /**
+             * At
+             * @description unix seconds
+             */
+            at: number;
+            /**
+             * Tenant
+             * @description slug; null for what concerns no tenant
+             */
+            tenant: string | null;
+            /**
+             * Actor Kind
+             * @enum {string}
+             */
+            actor_kind: "key" | "administrator" | "system";
+            /**
+             * Actor
+             * @description a key's id, or the kind itself
+             */
+            actor: string;
+            /**
+             * Request Id
+             * @description null for what was done outside of requests
+             */
+            request_id: string | null;
+            /**
+             * Action
+             * @enum {string}
+             */
+            action: "adapter.delete" | "alias.guard_rollback" | "alias.remove" | "alias.rollback" | "alias.set" | "job.retry" | "key.create" | "key.leaked" | "key.limits" | "key.revoke" | "key.rotate" | "key.update" | "owner.sign_in" | "owner.sign_out" | "plan.create" | "plan.limits" | "tenant.create" | "tenant.limits" | "tenant.resume" | "tenant.suspend" | "tenant.update" | "upload.create" | "upload.terminate" | "version.create" | "version.delete" | "version.quarantine" | "version.release" | "version.restore" | "version.retire" | "version.retry" | "version.verdict" | "version.purge" | "version.update";
+            /**
+             * Subject
+             * @description what was changed: an id, or a name within the tenant
+             */
+            subject: string;
+            /** Details */
+            details: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * AuditEventPage
+         * @description The newest first.
+         */
+        AuditEventPage: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object: "list";
+            /** Data */
+            data: components["schemas"]["AuditEvent"][];
+            /** Has More */
+            has_more: boolean;
+            /** Next */
+            next: string | null;
         };
         /**
          * BooksChecked
@@ -2105,7 +2216,7 @@ export interface components {
             route: string;
             /**
              * Model
-             * @description name@number of the adapter's version, or the base model
+             * @description name:number of the adapter's version, or the base model
              */
             model: string;
             /** Base Model */
@@ -2221,7 +2332,7 @@ export interface components {
             adapter_id?: string | null;
             /**
              * Version
-             * @description with group_by=version: name@number; null for the base model
+             * @description with group_by=version: name:number; null for the base model
              */
             version?: string | null;
             /** Version Id */
@@ -4250,6 +4361,78 @@ export interface operations {
                     "application/json": components["schemas"]["UsageReport"];
                     "text/csv; charset=utf-8": string;
                     "application/x-ndjson": string;
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_audit_events: {
+        parameters: {
+            query?: {
+                /** @description entries of a page */
+                limit?: number;
+                /** @description `next` of the page before */
+                after?: string | null;
+            };
+            header?: never;
+            path: {
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditEventPage"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_all_audit_events: {
+        parameters: {
+            query?: {
+                /** @description slug: events of this tenant only */
+                tenant?: string | null;
+                /** @description entries of a page */
+                limit?: number;
+                /** @description `next` of the page before */
+                after?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditEventPage"];
                 };
             };
             /** @description Every refusal and failure */

@@ -1,9 +1,5 @@
 /** Short names for what the routes return, taken from the paths so that they hold whatever the schemas are called. */
-import type { DraftPaths } from "./draft";
-import type { paths as GeneratedPaths } from "./schema.gen";
-
-export type Paths = Omit<GeneratedPaths, keyof DraftPaths> & DraftPaths;
-type paths = Paths;
+import type { paths } from "./schema.gen";
 
 type Json<Response> = Response extends { content: { "application/json": infer Body } } ? Body : never;
 

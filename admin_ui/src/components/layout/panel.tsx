@@ -4,7 +4,7 @@ import type { ReactNode } from "react";
 import { Term } from "@/components/term";
 
 interface PanelProps {
-  title?: string;
+  title?: string | undefined;
   /** What the title means, on hover and focus. */
   help?: string;
   note?: ReactNode;

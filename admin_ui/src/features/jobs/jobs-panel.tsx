@@ -1,4 +1,4 @@
-import { Badge, Button, Center, SegmentedControl, Stack, Table, Text } from "@mantine/core";
+import { Badge, Button, Center, SegmentedControl, Stack, Table, Text, VisuallyHidden } from "@mantine/core";
 import { useState } from "react";
 
 import type { Job } from "@/api/types";
@@ -79,7 +79,9 @@ function JobTable({ jobs }: { jobs: readonly Job[] }) {
             <Table.Th ta="right">Attempt</Table.Th>
             <Table.Th>Made</Table.Th>
             <Table.Th>Ended</Table.Th>
-            <Table.Th w={100} />
+            <Table.Th w={100}>
+              <VisuallyHidden>Actions</VisuallyHidden>
+            </Table.Th>
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>

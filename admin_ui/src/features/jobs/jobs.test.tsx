@@ -75,7 +75,8 @@ describe("the jobs page", () => {
 });
 
 describe("audit events", () => {
-  const event = (id: string, action: string): AuditEvent => ({
+  const event = (id: string, action: AuditEvent["action"]): AuditEvent => ({
+    object: "audit_event",
     id,
     at: 1_700_000_000,
     tenant: "acme",

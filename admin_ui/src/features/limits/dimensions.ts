@@ -7,24 +7,31 @@ export interface Dimension {
   help: string;
   unit: Unit;
   hasBurst: boolean;
+  /** Whether one key alone can be limited in it; the others are of the tenant as a whole. */
+  isOfKey: boolean;
 }
 
-const dimension = (name: string, label: string, unit: Unit, help: string, hasBurst = false): Dimension => ({
-  name,
-  label,
-  help,
-  unit,
-  hasBurst,
-});
+interface Traits {
+  hasBurst?: boolean;
+  isOfKey?: boolean;
+}
+
+function dimension(name: string, label: string, unit: Unit, help: string, traits: Traits = {}): Dimension {
+  const { hasBurst = false, isOfKey = true } = traits;
+  return { name, label, help, unit, hasBurst, isOfKey };
+}
+
+const RATE = { hasBurst: true };
+const OF_TENANT = { isOfKey: false };
 
 export const DIMENSIONS: readonly Dimension[] = [
-  dimension("rpm", "Requests a minute", "per minute", "Requests that may come in a minute; the burst may come at once.", true),
+  dimension("rpm", "Requests a minute", "per minute", "Requests that may come in a minute; the burst may come at once.", RATE),
   dimension(
     "tpm",
     "Tokens a minute",
     "per minute",
     "Prompt and answer tokens of a minute. A request counts with all it may use until it ends, then with what it used.",
-    true,
+    RATE,
   ),
   dimension("monthly_tokens", "Tokens a month", "tokens", "The budget of a calendar month (UTC)."),
   dimension("concurrent", "Running requests", "at once", "Requests that the engine may work on at once."),
@@ -32,11 +39,17 @@ export const DIMENSIONS: readonly Dimension[] = [
   dimension("max_context", "Context of a request", "tokens", "Prompt and answer of one request together."),
   dimension("max_output_tokens", "Answer of a request", "tokens", "The largest max_tokens of one request."),
   dimension("max_n", "Answers of a request", "count", "The largest n of one request."),
-  dimension("adapters", "Adapters", "count", "Adapters that the tenant may have."),
-  dimension("adapter_bytes", "Bytes of adapters", "bytes", "Files of all adapters together."),
-  dimension("open_uploads", "Open uploads", "count", "Uploads that may be under way."),
-  dimension("upload_inflight_bytes", "Bytes being uploaded", "bytes", "What uploads that are under way may hold together."),
-  dimension("keys", "Keys", "count", "Active keys that the tenant may have."),
+  dimension("adapters", "Adapters", "count", "Adapters that the tenant may have.", OF_TENANT),
+  dimension("adapter_bytes", "Bytes of adapters", "bytes", "Files of all adapters together.", OF_TENANT),
+  dimension("open_uploads", "Open uploads", "count", "Uploads that may be under way.", OF_TENANT),
+  dimension(
+    "upload_inflight_bytes",
+    "Bytes being uploaded",
+    "bytes",
+    "What uploads that are under way may hold together.",
+    OF_TENANT,
+  ),
+  dimension("keys", "Keys", "count", "Active keys that the tenant may have.", OF_TENANT),
 ];
 
 /** One that this page does not know yet is still shown, by its own name. */

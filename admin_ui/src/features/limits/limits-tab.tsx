@@ -13,7 +13,7 @@ export function LimitsTab({ slug, plan }: { slug: string; plan: string }) {
     <Stack gap="md">
       <Text fz="sm" c="dimmed">
         The smallest limit holds: the tenant&apos;s own can only tighten what the plan{" "}
-        <Anchor component={Link} to={`/plans/${encodeURIComponent(plan)}`} fz="sm">
+        <Anchor component={Link} to={`/plans/${encodeURIComponent(plan)}`} fz="sm" underline="always">
           {plan}
         </Anchor>{" "}
         allows, and a key&apos;s own only what the tenant may.

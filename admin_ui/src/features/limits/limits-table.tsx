@@ -1,4 +1,4 @@
-import { Badge, Button, Table, Text } from "@mantine/core";
+import { Badge, Button, Table, Text, VisuallyHidden } from "@mantine/core";
 import { useState } from "react";
 
 import type { EffectiveLimit, LimitFigures, Limits } from "@/api/types";
@@ -28,8 +28,9 @@ interface LimitsTableProps {
 export function LimitsTable({ limits, subject, onChange }: LimitsTableProps) {
   const [edited, setEdited] = useState<LimitToEdit | null>(null);
   const own = subject === "tenant" ? "The tenant's own" : "The key's own";
+  const dimensions = inOrder(Object.keys(limits)).filter(({ isOfKey }) => subject === "tenant" || isOfKey);
   return (
-    <Panel flush testId="limits">
+    <Panel title={subject === "key" ? "Limits" : undefined} flush testId="limits">
       <TableScroll label="Table of limits">
         <Table highlightOnHover fz="sm" miw={760} aria-label="Limits" layout="fixed">
           <Table.Thead>
@@ -43,11 +44,13 @@ export function LimitsTable({ limits, subject, onChange }: LimitsTableProps) {
               </Table.Th>
               <Table.Th ta="right">{own}</Table.Th>
               <Table.Th ta="right">The plan&apos;s</Table.Th>
-              <Table.Th w={90} />
+              <Table.Th w={90}>
+                <VisuallyHidden>Change</VisuallyHidden>
+              </Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
-            {inOrder(Object.keys(limits)).map((dimension) => (
+            {dimensions.map((dimension) => (
               <LimitRow
                 key={dimension.name}
                 dimension={dimension}

@@ -37,7 +37,7 @@ export function PlatformTroubles({ overview: { rates_degraded, books } }: { over
     <Alert key={sentence} color="orange" variant="light" p="sm" data-testid="platform-trouble">
       <Text fz="sm">
         {sentence}{" "}
-        <Anchor component={Link} to="/jobs" fz="sm">
+        <Anchor component={Link} to="/jobs" fz="sm" underline="always">
           Jobs
         </Anchor>
       </Text>

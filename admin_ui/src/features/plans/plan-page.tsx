@@ -1,4 +1,4 @@
-import { Anchor, Button, Table } from "@mantine/core";
+import { Anchor, Button, Table, VisuallyHidden } from "@mantine/core";
 import { useState } from "react";
 import { Link } from "wouter";
 
@@ -65,7 +65,9 @@ function PlanLimits({ plan, onChange }: { plan: Plan; onChange: (change: LimitCh
             <Table.Tr>
               <Table.Th>Limit</Table.Th>
               <Table.Th ta="right">At most</Table.Th>
-              <Table.Th w={90} />
+              <Table.Th w={90}>
+                <VisuallyHidden>Change</VisuallyHidden>
+              </Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>

@@ -63,7 +63,7 @@ function TenantTable({ tenants }: { tenants: readonly Tenant[] }) {
             </Table.Th>
             <Table.Th ta="right">Adapters</Table.Th>
             <Table.Th ta="right">Keys</Table.Th>
-            <Table.Th ta="right" w={140}>
+            <Table.Th ta="right" w={170}>
               <Term help="Prompt and answer tokens since the month began (UTC).">Tokens this month</Term>
             </Table.Th>
             <Table.Th>Created</Table.Th>

@@ -26,7 +26,7 @@ export function KeyTable({ slug, keys }: { slug: string; keys: readonly ApiKey[]
             <Table.Th>Status</Table.Th>
             <Table.Th>May</Table.Th>
             <Table.Th>Only for</Table.Th>
-            <Table.Th>Last used</Table.Th>
+            <Table.Th style={{ whiteSpace: "nowrap" }}>Last used</Table.Th>
             <Table.Th>Expires</Table.Th>
             <Table.Th>
               <VisuallyHidden>Actions</VisuallyHidden>

@@ -3,7 +3,7 @@ import { SimpleGrid, Stack, Text } from "@mantine/core";
 import { Figure } from "@/components/figure";
 import { StackedBar } from "@/components/stacked-bar";
 import { Panel } from "@/components/layout/panel";
-import { counted, grouped, percent } from "@/format/numbers";
+import { grouped, percent } from "@/format/numbers";
 import { useTenantLimits } from "@/features/limits/use-limits";
 import { amount } from "@/features/limits/amounts";
 import { totals } from "@/features/usage/series";
@@ -35,7 +35,7 @@ export function MonthPanel({ slug }: { slug: string }) {
             term="Requests"
             help={HELP.requests}
             value={used === undefined ? "–" : grouped(used.requests)}
-            note={used === undefined ? " " : counted(used.errors, "failure")}
+            note={used === undefined ? " " : `${grouped(used.errors)} failed`}
             testId="month-requests"
           />
         </SimpleGrid>
