@@ -46,7 +46,7 @@ from lorikeet_platform.usage.ledger import Outcome
 from lorikeet_platform.usage.service import Ticket, UsageService
 from lorikeet_platform.usage.settling import Settler
 
-SETTLE_S: Final = 10.0  # after the last answer; what is not on record then is the engine's to tell
+SETTLE_S: Final = 2.0  # after the last answer; what is not on record then is the engine's to tell
 WARM_TIMEOUT_S: Final = 10.0  # the caller waits meanwhile
 
 T = TypeVar("T")

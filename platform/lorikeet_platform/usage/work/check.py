@@ -1,10 +1,11 @@
-"""The ledger's books against each other: records, budgets and roll-ups must say the same. Reads one moment of them.
+"""The ledger's books against each other: records, budgets and roll-ups must say the same.
 
     Σ settled records = Σ budgets' settled      for every tenant and lineage of keys, month by month
     Σ open estimates  = Σ budgets' reserved
     Σ settled records = Σ roll-ups              for every bucket that is not marked to be computed again
 
-Each sum counts one side up and the other down: what is not zero in the end is a mismatch.
+Each sum counts one side up and the other down: what is not zero in the end is a mismatch. Each is one statement, and
+sees one moment of its books.
 """
 
 from __future__ import annotations
@@ -50,8 +51,6 @@ class LedgerCheck:
     def run(self) -> Mapping[str, Any]:
         since = month_start(month_start(self._clock()) - 1)
         with self._db.platform.read() as work:
-            if not self._db.is_sqlite:  # where each statement would see another moment
-                work.connection(execution_options={"isolation_level": "REPEATABLE READ"})
             budgets = _found(work, _budgets(since), "budget")
             rollups = sum(_found(work, _rollups(since, granularity), granularity) for granularity in LENGTHS)
         return {"mismatches": budgets + rollups, "budgets": budgets, "rollups": rollups}

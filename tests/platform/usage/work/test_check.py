@@ -11,6 +11,7 @@ from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import BudgetCounter, DirtyBucket, UsageRecord, UsageRollup
 from lorikeet_platform.usage.periods import DAY
+from lorikeet_platform.usage.work import check as check_module
 from lorikeet_platform.usage.work.check import LedgerCheck
 from lorikeet_platform.usage.work.rollups import RollUps
 from tests.support.ledger import HOUR_US, NOON, a_payer, another_key, opened, settled
@@ -96,3 +97,21 @@ def test_what_lies_two_months_back_is_closed(database: Database, payer: Principa
     which = {"subject_id": payer.tenant_id, "period_start": NOON - 12 * HOUR_US}
     change(database, BudgetCounter, which, settled=999)
     assert check(database, FEBRUARY + 31 * DAY)["mismatches"] == 0
+
+
+def test_what_is_settled_while_the_books_are_read_is_no_mismatch(
+    database: Database, payer: Principal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marks included: what the first statement sees settled, the last one must not see marked, or computed."""
+    running = [opened(database, payer) for _ in range(4)]
+    found = check_module._found
+
+    def interrupted(*arguments: Any) -> int:
+        n_found = found(*arguments)
+        settled(database, payer, running.pop())
+        RollUps(database, FakeClock(NOON)).run()
+        return n_found
+
+    monkeypatch.setattr(check_module, "_found", interrupted)
+    assert check(database)["mismatches"] == 0
+    assert len(running) == 1
