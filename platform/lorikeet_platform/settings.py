@@ -168,6 +168,13 @@ class Settings(BaseSettings):
         return values
 
     @model_validator(mode="after")
+    def _check_database(self) -> Settings:
+        """SQLite has no logins: what the second one is for would not be there."""
+        if self.database_platform_url and not self.database_url.startswith("postgresql"):
+            raise ValueError(f"{PREFIX}DATABASE_PLATFORM_URL is for Postgres; set {PREFIX}DATABASE_URL to one")
+        return self
+
+    @model_validator(mode="after")
     def _check_store(self) -> Settings:
         """A setting of the store that would have no effect is refused, like one that could not work."""
         for name, value in (("STORE_ENDPOINT", self.store_endpoint), ("STORE_REGION", self.store_region)):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from alembic import op
 
-revision = "0005"
-down_revision = "0004"
+revision = "0006"
+down_revision = "0005"
 
 APP, PLATFORM = "lorikeet_app", "lorikeet_platform"
 TENANT_TABLES = (
