@@ -213,10 +213,12 @@ def test_what_cannot_be_read_is_refused_in_the_same_shape(
 
 
 def test_a_revoked_key_is_refused_like_a_malformed_one(lorikeet: RunningLorikeet) -> None:
-    created = json.loads(lorikeet.cli("keys", "create", "orchard", "--name", "short-lived", "--json").stdout)
+    created = json.loads(
+        lorikeet.cli("keys", "create", "--tenant", "orchard", "--name", "short-lived", "--json").stdout
+    )
     url, headers = f"{lorikeet.demo['api']}/v1/models", {"Authorization": f"Bearer {created['secret']}"}
     assert httpx.get(url, headers=headers).status_code == 200
-    assert lorikeet.cli("keys", "revoke", created["id"]).returncode == 0
+    assert lorikeet.cli("keys", "revoke", created["id"], "--tenant", "orchard").returncode == 0
     revoked, malformed = httpx.get(url, headers=headers), httpx.get(url, headers={"Authorization": "Bearer x"})
     assert revoked.status_code == malformed.status_code == 401
     assert revoked.json()["error"] == malformed.json()["error"]

@@ -128,7 +128,7 @@ def test_every_one_of_200_answers_is_that_of_the_version_its_header_names(
 def a_key(installation: RunningLorikeet, slug: str) -> str:
     created = installation.cli("tenants", "create", slug)
     assert created.returncode == 0, created.stderr
-    key = installation.cli("keys", "create", slug, "--name", "flight")
+    key = installation.cli("keys", "create", "--tenant", slug, "--name", "flight")
     assert key.returncode == 0, key.stderr
     return key.stdout.strip()
 
