@@ -93,6 +93,7 @@ async function dismissToasts(page) {
   const dismiss = page.getByRole("button", { name: "Dismiss" });
   while ((await dismiss.count()) > 0) await dismiss.first().click({ timeout: 1_000 }).catch(() => undefined);
   await page.mouse.move(0, 0); // away from whatever lay below and explains itself
+  await page.waitForFunction(() => document.querySelector('[role="tooltip"], .mantine-Notification-root') === null);
 }
 
 /** On wide and narrow screens, in the light scheme and in the dark one: a picture, nothing too wide, no violation. */

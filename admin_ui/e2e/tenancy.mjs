@@ -20,6 +20,7 @@ const neighbour = {
   adapter: required("LORIKEET_ADAPTER"),
 };
 
+const plan = `${tenant}-small`;
 const KEY_NAME = "support bot";
 const ASKED = 3;
 
@@ -239,14 +240,14 @@ async function seePlans(page, faults) {
   await page.getByTestId("plan-row-standard").waitFor();
   await lookAtAll(page, "plans", faults);
   await page.getByRole("button", { name: "Create plan" }).click();
-  await page.getByRole("textbox", { name: "Name" }).fill("small");
+  await page.getByRole("textbox", { name: "Name" }).fill(plan);
   await page.getByRole("button", { name: "Create", exact: true }).click();
   await page.getByRole("button", { name: "Edit Tokens a month" }).click();
   await page.getByRole("textbox", { name: "Limit" }).fill("5 million");
   await page.getByRole("dialog").getByRole("button", { name: "Set" }).click();
   await page.getByTestId("plan-limit-monthly_tokens").getByText("5 million").waitFor();
   await openTenant(page, tenant, "Overview");
-  await choose(page, "Plan", "small");
+  await choose(page, "Plan", plan);
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByTestId("month-tokens").getByText("of 5 million").waitFor();
 }

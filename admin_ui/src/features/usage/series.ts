@@ -131,9 +131,9 @@ export function chartOf(rows: readonly UsageRow[], stretch: Stretch, by: Group |
   return { series, columns: drawn, peak: Math.max(0, ...drawn.map(({ total }) => total)) };
 }
 
-/** The next round figure at or above: 1, 2, 5, 10, 20, … */
+/** The next round figure at or above: 1, 2, 4, 6, 8, 10, 20, … */
 export function roundUp(value: number): number {
   if (value <= 1) return 1;
   const size = 10 ** Math.floor(Math.log10(value));
-  return ([1, 2, 5, 10].find((step) => step * size >= value) ?? 10) * size;
+  return ([1, 2, 4, 6, 8, 10].find((step) => step * size >= value) ?? 10) * size;
 }

@@ -14,7 +14,8 @@ interface UsageChartProps {
   metric: Metric;
 }
 
-const TICKS = 4;
+/** Into how many steps the scale may be cut, so that each is a whole figure. */
+const STEPS = [4, 2, 1];
 
 /**
  * A column for every bucket, its groups on top of each other. What is under the pointer is read out below, where its
@@ -61,13 +62,14 @@ export default function UsageChart({ chart, bucket, metric }: UsageChartProps) {
 }
 
 function Scale({ top }: { top: number }) {
-  const ticks = top < TICKS ? [0, top] : Array.from({ length: TICKS + 1 }, (_, at) => (top * at) / TICKS);
+  const steps = STEPS.find((count) => top % count === 0) ?? 1;
+  const ticks = Array.from({ length: steps + 1 }, (_, at) => (top * at) / steps);
   return (
     <>
       {ticks.map((value) => (
         <div key={value} className="usage-tick" style={{ bottom: `${(100 * value) / top}%` }}>
           <Text span fz="xs" c="dimmed">
-            {Number.isInteger(value) ? amount(value, "count") : value}
+            {amount(value, "count")}
           </Text>
         </div>
       ))}

@@ -62,13 +62,13 @@ export function BucketTable({ rows, by, bucket }: BucketTableProps) {
     <Panel title={`By ${unit}`} note={`${note} · UTC`} flush testId="usage-buckets">
       <TableScroll label={`Table of usage by ${unit}`}>
         <Table highlightOnHover fz="sm" miw={760} aria-label={`Usage by ${unit}`} className="figure-columns">
-          <Head first={bucket === "1h" ? "Hour" : "Day"} last={by === null ? null : NAMES[by]} />
+          <Head first={bucket === "1h" ? "Hour" : "Day"} second={by === null ? null : NAMES[by]} />
           <Table.Tbody>
             {shown.map((row, at) => (
               <Table.Tr key={at}>
                 <Table.Td style={{ whiteSpace: "nowrap" }}>{bucketLabel(row.bucket_start, bucket)}</Table.Td>
+                {by !== null && <Table.Td ta="left">{nameOf(row, by)}</Table.Td>}
                 <Figures figures={row} />
-                {by !== null && <Table.Td>{nameOf(row, by)}</Table.Td>}
               </Table.Tr>
             ))}
           </Table.Tbody>
@@ -86,11 +86,18 @@ export const NAMES: Record<Group, string> = {
   model: "Base model",
 };
 
-function Head({ first, last }: { first: string; last: string | null }) {
+interface HeadProps {
+  first: string;
+  second?: string | null;
+  last?: string;
+}
+
+function Head({ first, second, last }: HeadProps) {
   return (
     <Table.Thead>
       <Table.Tr>
         <Table.Th>{first}</Table.Th>
+        {typeof second === "string" && <Table.Th ta="left">{second}</Table.Th>}
         <Table.Th>Requests</Table.Th>
         <Table.Th>
           <Term help={HELP.errors}>Failed</Term>
@@ -100,7 +107,7 @@ function Head({ first, last }: { first: string; last: string | null }) {
           <Term help={HELP.cached}>Cached</Term>
         </Table.Th>
         <Table.Th>Answer tokens</Table.Th>
-        {last !== null && <Table.Th>{last}</Table.Th>}
+        {last !== undefined && <Table.Th>{last}</Table.Th>}
       </Table.Tr>
     </Table.Thead>
   );

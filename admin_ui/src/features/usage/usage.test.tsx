@@ -115,6 +115,6 @@ describe("series", () => {
 
   it("add up, and round the scale up", () => {
     expect(totals([usage(0), usage(1)]).prompt_tokens).toBe(200);
-    expect([0, 1, 3, 10, 11, 4999, 5001].map(roundUp)).toEqual([1, 1, 5, 10, 20, 5000, 10_000]);
+    expect([0, 1, 3, 10, 11, 4999, 6001].map(roundUp)).toEqual([1, 1, 4, 10, 20, 6000, 8000]);
   });
 });
