@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -28,6 +29,10 @@ def a_tenant(place: Place, **limits: int | tuple[int, int]) -> Tenant:
 
 def ask(place: Place, tenant: Tenant, index: int, **fields: int) -> httpx.Response:
     return place.chat(tenant.secret, gateway=index % len(place.apis), content=PROMPT, **{"max_tokens": 1, **fields})
+
+
+def ask_with(place: Place, key: str, index: int) -> httpx.Response:
+    return place.chat(key, gateway=index % len(place.apis), max_tokens=1)
 
 
 def passed(answers: list[httpx.Response]) -> int:
@@ -57,7 +62,7 @@ def test_n_64_a_key_has_no_more_than_its_own_rate_and_shares_its_tenants(place: 
     keys = [place.key(tenant.slug, limits={"rpm": {"value": 60, "burst": 4}})["secret"] for _ in range(2)]
     began_s = time.monotonic()
     for key in keys:
-        answers = at_once(10, lambda _index, key=key: place.chat(key, max_tokens=1))
+        answers = at_once(10, partial(ask_with, place, key))
         assert 4 <= passed(answers) <= 4 + time.monotonic() - began_s
     rest = passed(at_once(10, lambda index: ask(place, tenant, index)))
     assert 2 <= rest <= 2 + time.monotonic() - began_s

@@ -27,13 +27,10 @@ ROWS = frozenset(
     )
 )
 REMAIN: dict[int, str] = {
-    15: "timing of the key check: a statistical test that a shared machine's noise would decide; with the hard shell",
     21: "sessions beyond the owner's link, with people and roles",
     22: "sessions of several people and their roles, with people and roles",
     23: "passwords, with people and roles",
     24: "racing bootstraps: the owner's link is tested; accounts come with people and roles",
-    26: "texts of callers in dashboard, log and CLI, with people and roles; CSV cells are tested with usage",
-    28: "uploads have offsets instead of numbered parts: tested by what the tus protocol says of each case",
     30: "the manifest became an upload's metadata and a seal's body, whose lies are tested as such",
     31: "hostile headers of weight files: tested under the validation table's own numbers",
     33: "offsets that lie: tested under the validation table's own numbers",
@@ -54,10 +51,20 @@ REMAIN: dict[int, str] = {
     62: "hostile HTTP bodies: some are tested with the server; all of them with the hard shell",
     63: "pipelining and upgrades, with the hard shell",
     68: "idempotency keys, with the hard shell",
-    72: "frames that lie on the engine's socket, with the hard shell",
     73: "containers: the chart is tested by its rendering; running it comes with the hard shell",
     74: "supply chain of the build, with the hard shell",
-    75: "the chain of audit events, with people and roles; that no login changes one is tested with the database",
+}
+# Tried, but for a part.
+IN_PART: dict[int, str] = {
+    1: "that a foreign thing is not told from none by the time its answer takes, with the hard shell",
+    2: "a viewer's session, with people and roles",
+    15: "the statistics of many thousand key checks, with the hard shell; that all take the same path is tested",
+    17: "three gateways; it is tested and measured with two",
+    19: "traces and rows of idempotency, which do not exist yet",
+    26: "texts of callers in dashboard, log and CLI, with people and roles; CSV cells are tested",
+    58: "five hundred hang-ups at chance moments, with the hard shell",
+    66: "a third gateway; it is tested with two",
+    75: "the chain of audit events, with people and roles",
 }
 ROW = re.compile(r"(?:^|_)n_?(\d+)(?=_|$)")
 
@@ -75,3 +82,4 @@ def test_every_row_of_the_threat_model_is_tried_or_is_known_to_remain() -> None:
     assert ROWS - tried - REMAIN.keys() == set(), "rows that nobody tries and nobody misses"
     assert tried & REMAIN.keys() == set(), "rows that are tried and need not stand here any more"
     assert REMAIN.keys() <= ROWS
+    assert IN_PART.keys() <= tried
