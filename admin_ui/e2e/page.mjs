@@ -96,7 +96,14 @@ async function dismissToasts(page) {
   await page.waitForFunction(() => document.querySelector('[role="tooltip"], .mantine-Notification-root') === null);
 }
 
-/** On wide and narrow screens, in the light scheme and in the dark one: a picture, nothing too wide, no violation. */
+/** For readers of the documentation: as high as what is to be seen. */
+export async function pictureOf(page, name, height) {
+  await page.setViewportSize({ width: WIDE.width, height });
+  await picture(page, name);
+  await page.setViewportSize(WIDE);
+}
+
+/** On wide and narrow screens, in the light scheme and in the dark one: nothing too wide, no violation, and a picture in `looks`. */
 export async function lookAtAll(page, name, faults) {
   await dismissToasts(page);
   for (const scheme of ["light", "dark"]) {
@@ -106,7 +113,7 @@ export async function lookAtAll(page, name, faults) {
       const shown = `${name}-${size}-${scheme}`;
       await checkWidth(page, shown, faults);
       await checkAccessibility(page, shown, faults);
-      await picture(page, shown);
+      await picture(page, `looks/${shown}`);
     }
   }
   await page.emulateMedia({ colorScheme: "light", reducedMotion: "reduce" });

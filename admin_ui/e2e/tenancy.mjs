@@ -7,7 +7,7 @@
  */
 import { readFile } from "node:fs/promises";
 
-import { ADMIN_URL, holdStill, lookAtAll, required, run } from "./page.mjs";
+import { ADMIN_URL, holdStill, lookAtAll, pictureOf, required, run } from "./page.mjs";
 
 const COUNTED_WITHIN_MS = 60_000;
 const tenant = required("LORIKEET_TENANT");
@@ -92,6 +92,7 @@ async function limit(page, faults) {
   await dialog.getByRole("button", { name: "Set" }).click();
   await page.locator('[data-testid="limit-adapter_bytes"][data-origin="tenant"]').waitFor();
   await lookAtAll(page, "limits", faults);
+  await pictureOf(page, "limits", 900);
   await page.getByRole("button", { name: "Edit Bytes of adapters" }).click();
   await dialog.getByRole("button", { name: "Remove" }).click();
   await page.locator('[data-testid="limit-adapter_bytes"][data-origin="plan"]').waitFor();
@@ -187,6 +188,7 @@ async function readUsage(page, faults) {
   await page.getByTestId("usage-columns").waitFor();
   await holdStill(page, "the usage page", faults);
   await lookAtAll(page, "usage", faults);
+  await pictureOf(page, "usage", 1180);
   await page.getByText("By day", { exact: true }).click();
   await page.getByRole("table", { name: "Usage by day" }).waitFor();
   await choose(page, "Grouped by", "key");

@@ -40,6 +40,6 @@ def test_a_tenant_lives_in_the_dashboard_from_its_first_limit_to_its_suspension(
         LORIKEET_ADAPTER=neighbour["adapters"][0],
     )
     assert [line.removeprefix("DONE ") for line in seen] == PARTS
-    names = {path.name for path in pictures.iterdir()}
+    names = {path.name for path in (pictures / "looks").iterdir()}
     for page in ("tenant", "limits", "keys", "usage", "jobs"):
         assert {f"{page}-{size}-{scheme}.png" for size in ("wide", "narrow") for scheme in ("light", "dark")} <= names

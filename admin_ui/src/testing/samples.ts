@@ -308,3 +308,8 @@ export function apiKey(name: string, fields: Partial<ApiKey> = {}): ApiKey {
 export function list<Item>(...data: Item[]): { object: "list"; data: Item[] } {
   return { object: "list", data };
 }
+
+/** The answer of a list with pages. */
+export function page<Item>(data: Item[], next: string | null = null) {
+  return { body: { object: "list", data, has_more: next !== null, next } };
+}

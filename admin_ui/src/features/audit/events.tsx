@@ -62,7 +62,7 @@ function EventTable({ events, withTenant }: { events: readonly AuditEvent[]; wit
         </Table.Thead>
         <Table.Tbody>
           {events.map((event) => (
-            <Table.Tr key={event.id} data-testid={`event-${event.action}`}>
+            <Table.Tr key={event.id} data-testid={`event-${event.action}`} style={{ verticalAlign: "top" }}>
               <Table.Td style={{ whiteSpace: "nowrap" }}>{dateTime(event.at)}</Table.Td>
               <Table.Td fw={600}>{event.action}</Table.Td>
               {withTenant && <Table.Td>{event.tenant === null ? "–" : <TenantLink slug={event.tenant} />}</Table.Td>}
@@ -96,6 +96,13 @@ function By({ event: { actor, actor_kind, request_id } }: { event: AuditEvent })
   );
 }
 
+/** A list by its entries, nothing as such; the rest as it is. */
+export function inWords(value: unknown): string {
+  const parts = Array.isArray(value) ? value.filter((each) => each !== null) : value === null ? [] : [value];
+  const words = parts.map((each) => (typeof each === "string" ? each : JSON.stringify(each))).filter((each) => each !== "{}");
+  return words.length === 0 ? "none" : words.join(", ");
+}
+
 /** Names and what they were set to, one a line. */
 function Details({ details }: { details: AuditEvent["details"] }) {
   return Object.entries(details).map(([name, value]) => (
@@ -104,7 +111,7 @@ function Details({ details }: { details: AuditEvent["details"] }) {
         {name}{" "}
       </Text>
       <Code fz="xs" style={{ overflowWrap: "anywhere" }}>
-        {typeof value === "string" ? value : JSON.stringify(value)}
+        {inWords(value)}
       </Code>
     </div>
   ));

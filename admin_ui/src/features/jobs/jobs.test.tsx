@@ -2,10 +2,10 @@ import { screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 
-import type { AuditEvent, Chore, Job } from "@/api/types";
+import type { Chore, Job } from "@/api/types";
 import { stubNetwork } from "@/testing/network";
 import { renderApp } from "@/testing/render-app";
-import { list } from "@/testing/samples";
+import { list, page } from "@/testing/samples";
 
 function job(id: string, fields: Partial<Job> = {}): Job {
   return {
@@ -27,10 +27,6 @@ function job(id: string, fields: Partial<Job> = {}): Job {
 
 function chore(name: string, fields: Partial<Chore> = {}): Chore {
   return { name, due_at: 4e9, running: false, finished_at: 1_700_000_000, error: null, result: null, ...fields };
-}
-
-function page<Item>(data: Item[], next: string | null = null) {
-  return { body: { object: "list", data, has_more: next !== null, next } };
 }
 
 describe("the jobs page", () => {
@@ -71,31 +67,5 @@ describe("the jobs page", () => {
     expect(screen.getByTestId("chore-usage.reaper")).toHaveTextContent("failed");
     expect(screen.getByTestId("chore-usage.rollups")).toHaveTextContent("running");
     expect(screen.getByTestId("chore-purge")).toHaveTextContent("not yetnevernow");
-  });
-});
-
-describe("audit events", () => {
-  const event = (id: string, action: AuditEvent["action"]): AuditEvent => ({
-    object: "audit_event",
-    id,
-    at: 1_700_000_000,
-    tenant: "acme",
-    actor_kind: "administrator",
-    actor: "administrator",
-    request_id: "req_1",
-    action,
-    subject: "key_1",
-    details: { reason: "it leaked", limits: { rpm: 5 } },
-  });
-
-  it("are read page after page", async () => {
-    const network = stubNetwork({ "GET /admin/v1/audit_events": page([event("evt_2", "key.revoke")], "cursor") });
-    renderApp("/audit");
-    expect(await screen.findByTestId("event-key.revoke")).toHaveTextContent('it leakedlimits {"rpm":5}');
-    network.answer("GET /admin/v1/audit_events", page([event("evt_1", "key.create")]));
-    await userEvent.click(screen.getByRole("button", { name: "Older events" }));
-    expect(await screen.findByTestId("event-key.create")).toBeVisible();
-    expect(new URL(network.requests("GET /admin/v1/audit_events").at(-1)?.url ?? "").searchParams.get("after")).toBe("cursor");
-    expect(screen.queryByRole("button", { name: "Older events" })).not.toBeInTheDocument();
   });
 });

@@ -1,5 +1,5 @@
 import { Anchor, Group, Tabs, Text } from "@mantine/core";
-import type { ReactNode } from "react";
+import { useEffect, useRef, type ReactNode } from "react";
 import { Link, useLocation } from "wouter";
 
 import { asApiError } from "@/api/errors";
@@ -78,7 +78,12 @@ function NoSuchTenant({ slug }: { slug: string }) {
 
 function TenantTabs({ tenant, tab }: { tenant: TenantDetail; tab: string | undefined }) {
   const [, navigate] = useLocation();
+  const tabs = useRef<HTMLDivElement>(null);
   const shown = tab !== undefined && tab in TABS ? tab : "overview";
+  // On a narrow screen not all tabs fit; the one that is shown must.
+  useEffect(() => {
+    tabs.current?.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [shown]);
   return (
     <Tabs
       value={shown}
@@ -88,7 +93,7 @@ function TenantTabs({ tenant, tab }: { tenant: TenantDetail; tab: string | undef
       }}
       keepMounted={false}
     >
-      <Tabs.List mb="md" className="tabs">
+      <Tabs.List ref={tabs} mb="md" className="tabs">
         {Object.entries(TABS).map(([name, { label }]) => (
           <Tabs.Tab key={name} value={name}>
             {label}
