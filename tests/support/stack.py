@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from tests.support.served_model import ServedModel
 ROOT: Final = Path(__file__).parents[2]
 MODEL: Final = "tiny-llama"
 READY_WITHIN_S: Final = 60.0
+WORKER_IS_READY: Final = "waiting for jobs"
 LORIKEET: Final = (sys.executable, "-m", "lorikeet_platform.cli")
 POSTGRES_URL: Final = "LORIKEET_TEST_POSTGRES_URL"
 CONNECTIONS: Final = 300  # gateways and worker keep pools of tens each
@@ -117,8 +119,11 @@ class Stack:
         return self.worker
 
     def wait_until_ready(self) -> None:
+        """Gateways answer, and the worker waits for jobs."""
         for gateway in self.gateways:
-            wait_until(lambda gateway=gateway: _is_ready(gateway), READY_WITHIN_S)  # type: ignore[misc]
+            wait_until(partial(_is_ready, gateway), READY_WITHIN_S)
+        if self.worker is not None:
+            wait_until(partial(_waits_for_jobs, self.worker), READY_WITHIN_S)
 
     def logs(self) -> str:
         """All that any part has said."""
@@ -249,6 +254,12 @@ def wait_until(is_so: Callable[[], Any], within_s: float = 10.0) -> None:
     while not is_so():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
+
+
+def _waits_for_jobs(worker: Part) -> bool:
+    said = worker.log.read_text()
+    assert worker.process.poll() is None, said[-4000:]
+    return WORKER_IS_READY in said
 
 
 def _is_ready(gateway: RunningGateway) -> bool:

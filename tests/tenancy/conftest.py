@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.computed_model import model_to_compute_on
 from tests.support.platform_parts import Tenant
 from tests.support.served_model import ServedModel, model_to_talk_to
 from tests.support.stack import Stack, running_stack
@@ -35,8 +36,14 @@ def a_short_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def stack(model: ServedModel) -> Iterator[Stack]:
-    with a_short_folder() as folder, running_stack(folder, model) as running:
+def computed_model(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
+    """One that a worker can certify adapters with."""
+    return model_to_compute_on(tmp_path_factory.mktemp("computed-model"))
+
+
+@pytest.fixture(scope="session")
+def stack(computed_model: ServedModel) -> Iterator[Stack]:
+    with a_short_folder() as folder, running_stack(folder, computed_model) as running:
         yield running
 
 

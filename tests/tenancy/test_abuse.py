@@ -228,6 +228,7 @@ def test_n_71_gateways_listen_on_their_two_ports_and_nothing_else_listens(stack:
     for gateway in stack.gateways:
         assert ports_of(gateway.process.pid) == {urlsplit(url).port for url in (gateway.api, gateway.admin)}
     assert stack.worker is not None
+    assert stack.worker.process.poll() is None, stack.worker.log.read_text()[-2000:]
     assert ports_of(stack.worker.process.pid) == set()
     assert ports_of(stack.redis.process.pid) == set()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from tests.support.stack_place import Place, on_stack
 
 BURST_OF_100 = 100
 PROMPT = "0123456789"
+TRIES = 5
+LOST, FOUND = "rates are limited without Redis", "rates are limited by Redis again"
 
 
 def a_tenant(place: Place, **limits: int | tuple[int, int]) -> Tenant:
@@ -35,6 +37,23 @@ def ask_with(place: Place, key: str, index: int) -> httpx.Response:
     return place.chat(key, gateway=index % len(place.apis), max_tokens=1)
 
 
+def with_redis(place: Place, scenario: Callable[[Place], None]) -> None:
+    """Redis counts as lost for seconds when it takes longer than 20 ms, which a machine that tests keep busy can make
+    it do. What holds then is another test's business: the scenario is tried again when it has answered again."""
+    for _ in range(TRIES):
+        n_lost = place.logs().count(LOST)
+        try:
+            scenario(place)
+        except AssertionError:
+            if place.logs().count(LOST) == n_lost:
+                raise
+            wait_until(lambda: place.logs().count(FOUND) == place.logs().count(LOST), 60.0)
+            place.engine.forget()
+        else:
+            return
+    raise AssertionError("Redis never answered in time")
+
+
 def passed(answers: list[httpx.Response]) -> int:
     assert {answer.status_code for answer in answers} <= {200, 429}
     for answer in answers:
@@ -47,6 +66,10 @@ def passed(answers: list[httpx.Response]) -> int:
 
 
 def test_n_64_of_a_burst_of_100_no_more_pass_than_the_burst_and_what_time_gives(place: Place) -> None:
+    with_redis(place, burst_of_100)
+
+
+def burst_of_100(place: Place) -> None:
     tenant = a_tenant(place, rpm=(60, 10))
     began_s = time.monotonic()
     answers = at_once(BURST_OF_100, lambda index: ask(place, tenant, index))
@@ -58,6 +81,10 @@ def test_n_64_of_a_burst_of_100_no_more_pass_than_the_burst_and_what_time_gives(
 
 
 def test_n_64_a_key_has_no_more_than_its_own_rate_and_shares_its_tenants(place: Place) -> None:
+    with_redis(place, own_rate_and_shared)
+
+
+def own_rate_and_shared(place: Place) -> None:
     tenant = a_tenant(place, rpm=(60, 10))
     keys = [place.key(tenant.slug, limits={"rpm": {"value": 60, "burst": 4}})["secret"] for _ in range(2)]
     began_s = time.monotonic()
@@ -69,6 +96,10 @@ def test_n_64_a_key_has_no_more_than_its_own_rate_and_shares_its_tenants(place: 
 
 
 def test_n_65_tokens_are_taken_before_and_what_was_not_used_comes_back(place: Place) -> None:
+    with_redis(place, taken_and_given_back)
+
+
+def taken_and_given_back(place: Place) -> None:
     tenant = a_tenant(place, tpm=(100, 100))
     place.engine.script(tenant.id, hold=True, tokens=1)
     too_large = ask(place, tenant, 0, max_tokens=91)
@@ -82,6 +113,10 @@ def test_n_65_tokens_are_taken_before_and_what_was_not_used_comes_back(place: Pl
 
 
 def test_n_65_of_50_at_the_edge_no_more_pass_than_the_tokens_there_are(place: Place) -> None:
+    with_redis(place, fifty_at_the_edge)
+
+
+def fifty_at_the_edge(place: Place) -> None:
     tenant = a_tenant(place, tpm=(500, 500))
     place.engine.script(tenant.id, hold=True, tokens=0)
     began_s = time.monotonic()
