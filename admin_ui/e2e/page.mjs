@@ -99,6 +99,7 @@ async function dismissToasts(page) {
 /** For readers of the documentation: as high as what is to be seen. */
 export async function pictureOf(page, name, height) {
   await page.setViewportSize({ width: WIDE.width, height });
+  await page.waitForTimeout(500); // what fades over has faded
   await picture(page, name);
   await page.setViewportSize(WIDE);
 }

@@ -25,9 +25,9 @@ describe("audit events", () => {
 
   it("say what was set in words", () => {
     expect([null, [], {}, "x", 2, false, ["a", "b"], [600, null]].map(inWords)).toEqual([
-      "none",
-      "none",
-      "none",
+      "–",
+      "–",
+      "–",
       "x",
       "2",
       "false",

@@ -100,7 +100,7 @@ function By({ event: { actor, actor_kind, request_id } }: { event: AuditEvent })
 export function inWords(value: unknown): string {
   const parts = Array.isArray(value) ? value.filter((each) => each !== null) : value === null ? [] : [value];
   const words = parts.map((each) => (typeof each === "string" ? each : JSON.stringify(each))).filter((each) => each !== "{}");
-  return words.length === 0 ? "none" : words.join(", ");
+  return words.length === 0 ? "–" : words.join(", ");
 }
 
 /** Names and what they were set to, one a line. */

@@ -2,8 +2,8 @@ import { Group, Paper, Stack, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 
 import type { Engine } from "@/api/types";
-import { Sparkline, type Sample } from "@/components/sparkline";
-import { StackedBar } from "@/components/stacked-bar";
+import { Sparkline, type Sample } from "@/components/figures/sparkline";
+import { StackedBar } from "@/components/figures/stacked-bar";
 import { Term } from "@/components/term";
 import { grouped, rate } from "@/format/numbers";
 

@@ -1,6 +1,6 @@
 import { Group, Text } from "@mantine/core";
 
-import { Swatch } from "@/components/stacked-bar";
+import { Swatch } from "@/components/figures/stacked-bar";
 import { TenantLink } from "@/components/tenant-link";
 
 type HolderProps = { paint: string } & ({ tenant: string } | { children: string });

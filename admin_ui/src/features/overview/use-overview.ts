@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 
 import { http } from "@/api/client";
 import type { Overview } from "@/api/types";
-import type { Sample } from "@/components/sparkline";
+import type { Sample } from "@/components/figures/sparkline";
 
 import type { QueueSample } from "./queues/service-share";
 import { EMPTY_ROSTER, nextRoster, presence, type Roster } from "./roster";

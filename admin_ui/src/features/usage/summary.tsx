@@ -1,6 +1,6 @@
 import { SimpleGrid } from "@mantine/core";
 
-import { Figure } from "@/components/figure";
+import { Figure } from "@/components/figures/figure";
 import { Panel } from "@/components/layout/panel";
 import { grouped, percent } from "@/format/numbers";
 

@@ -1,7 +1,7 @@
 import { Group, Text } from "@mantine/core";
 import { useState } from "react";
 
-import { Swatch } from "@/components/stacked-bar";
+import { Swatch } from "@/components/figures/stacked-bar";
 import { grouped } from "@/format/numbers";
 import { amount } from "@/features/limits/amounts";
 

@@ -1,7 +1,7 @@
 import { Group, Text } from "@mantine/core";
 
 import type { AliasTarget } from "@/api/types";
-import { StackedBar, Swatch } from "@/components/stacked-bar";
+import { StackedBar, Swatch } from "@/components/figures/stacked-bar";
 
 import { mainTarget } from "./shares";
 

@@ -3,7 +3,7 @@ import type { ReactNode } from "react";
 
 import type { Certificate } from "@/api/types";
 import { Digest } from "@/components/digest";
-import { Figure } from "@/components/figure";
+import { Figure } from "@/components/figures/figure";
 import { Panel } from "@/components/layout/panel";
 import { counted, percent, tiny } from "@/format/numbers";
 import { dateTime } from "@/format/time";

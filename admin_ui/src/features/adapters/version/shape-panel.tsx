@@ -1,7 +1,7 @@
 import { SimpleGrid, Table, Text } from "@mantine/core";
 
 import type { Certificate } from "@/api/types";
-import { FigureTable } from "@/components/figure-table";
+import { FigureTable } from "@/components/figures/figure-table";
 import { Panel } from "@/components/layout/panel";
 import { humanBytes } from "@/format/bytes";
 import { grouped } from "@/format/numbers";

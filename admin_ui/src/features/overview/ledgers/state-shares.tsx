@@ -1,7 +1,7 @@
 import { Group, Stack } from "@mantine/core";
 
 import type { Ledger } from "@/api/types";
-import { StackedBar, Swatch } from "@/components/stacked-bar";
+import { StackedBar, Swatch } from "@/components/figures/stacked-bar";
 import { Term } from "@/components/term";
 import { humanBytes } from "@/format/bytes";
 import { grouped } from "@/format/numbers";

@@ -2,8 +2,8 @@ import { Stack, Table } from "@mantine/core";
 import type { ReactNode } from "react";
 
 import type { Ledger } from "@/api/types";
-import { FigureTable } from "@/components/figure-table";
-import { StackedBar } from "@/components/stacked-bar";
+import { FigureTable } from "@/components/figures/figure-table";
+import { StackedBar } from "@/components/figures/stacked-bar";
 import { humanBytes } from "@/format/bytes";
 import { counted, grouped, percent } from "@/format/numbers";
 

@@ -1,9 +1,9 @@
 import { Group, Stack, Table, Text } from "@mantine/core";
 
 import type { PrefixCache } from "@/api/types";
-import { FigureTable } from "@/components/figure-table";
+import { FigureTable } from "@/components/figures/figure-table";
 import { Panel } from "@/components/layout/panel";
-import { StackedBar } from "@/components/stacked-bar";
+import { StackedBar } from "@/components/figures/stacked-bar";
 import { Term } from "@/components/term";
 import { counted, grouped, percent } from "@/format/numbers";
 

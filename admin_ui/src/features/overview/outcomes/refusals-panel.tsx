@@ -2,7 +2,7 @@ import { Table } from "@mantine/core";
 import { Fragment } from "react";
 
 import type { Refusals } from "@/api/types";
-import { FigureTable } from "@/components/figure-table";
+import { FigureTable } from "@/components/figures/figure-table";
 import { Panel } from "@/components/layout/panel";
 import { Term } from "@/components/term";
 import { grouped } from "@/format/numbers";

@@ -2,9 +2,9 @@ import { Table, Text } from "@mantine/core";
 
 import type { Engine, TenantQueue } from "@/api/types";
 import { Empty } from "@/components/feedback/empty";
-import { FigureTable } from "@/components/figure-table";
+import { FigureTable } from "@/components/figures/figure-table";
 import { Panel } from "@/components/layout/panel";
-import { StackedBar, Swatch } from "@/components/stacked-bar";
+import { StackedBar, Swatch } from "@/components/figures/stacked-bar";
 import { Term } from "@/components/term";
 import { counted, grouped, percent, weight } from "@/format/numbers";
 

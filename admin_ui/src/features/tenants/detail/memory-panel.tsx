@@ -1,7 +1,7 @@
 import { SimpleGrid, Text } from "@mantine/core";
 
 import type { TenantDetail } from "@/api/types";
-import { Figure } from "@/components/figure";
+import { Figure } from "@/components/figures/figure";
 import { Panel } from "@/components/layout/panel";
 import { humanBytes } from "@/format/bytes";
 import { grouped } from "@/format/numbers";

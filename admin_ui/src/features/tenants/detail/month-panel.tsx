@@ -1,7 +1,7 @@
 import { SimpleGrid, Stack, Text } from "@mantine/core";
 
-import { Figure } from "@/components/figure";
-import { StackedBar } from "@/components/stacked-bar";
+import { Figure } from "@/components/figures/figure";
+import { StackedBar } from "@/components/figures/stacked-bar";
 import { Panel } from "@/components/layout/panel";
 import { grouped, percent } from "@/format/numbers";
 import { useTenantLimits } from "@/features/limits/use-limits";

@@ -1,6 +1,6 @@
 import { Text } from "@mantine/core";
 
-import { Term } from "./term";
+import { Term } from "@/components/term";
 
 interface FigureProps {
   term: string;
