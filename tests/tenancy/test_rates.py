@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from lorikeet_platform.fleet import BEAT_EVERY_S
 from tests.support.parallel import AtOnce, at_once
 from tests.support.platform_parts import Tenant
 from tests.support.served_model import ServedModel
@@ -41,13 +42,13 @@ def with_redis(place: Place, scenario: Callable[[Place], None]) -> None:
     """Redis counts as lost for seconds when it takes longer than 20 ms, which a machine that tests keep busy can make
     it do. What holds then is another test's business: the scenario is tried again when it has answered again."""
     for _ in range(TRIES):
+        wait_until(lambda: place.logs().count(FOUND) == place.logs().count(LOST), 60.0)
         n_lost = place.logs().count(LOST)
         try:
             scenario(place)
         except AssertionError:
             if place.logs().count(LOST) == n_lost:
                 raise
-            wait_until(lambda: place.logs().count(FOUND) == place.logs().count(LOST), 60.0)
             place.engine.forget()
         else:
             return
@@ -143,6 +144,7 @@ def test_n_64_three_gateways_that_lose_redis_in_a_burst_let_no_more_than_a_tenth
     rpm, burst = 1200, 60
     with on_stack(own_stack) as place:
         tenant = a_tenant(place, rpm=(rpm, burst))
+        time.sleep(BEAT_EVERY_S + 1.0)  # until each gateway knows how many there are
         began_s = time.monotonic()
         answers = at_once(40, lambda index: ask(place, tenant, index))
         own_stack.redis.kill()
