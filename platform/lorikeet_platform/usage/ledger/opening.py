@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Insert, Update, insert, literal, select
@@ -61,7 +61,10 @@ class NotReserved(Exception):
 
 def open_record(work: Session, opening: Opening, *, limit_of_tenant: int, limit_of_key: int) -> None:
     """Raises NotReserved."""
-    values = parameters(asdict(opening)) | {"limit_of_tenant": limit_of_tenant, "limit_of_key": limit_of_key}
+    values = parameters({name: getattr(opening, name) for name in _COLUMNS}) | {
+        "limit_of_tenant": limit_of_tenant,
+        "limit_of_key": limit_of_key,
+    }
     steps: tuple[Any, ...] = (_OPEN_AT_ONCE,) if is_postgres(work) else (_RESERVE_OF_TENANT, _RESERVE_OF_KEY, _OPEN)
     for statement in steps:
         if work.execute(statement, values).one_or_none() is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sqlalchemy import ColumnElement, Row, Select, String, Update, bindparam, func, literal, select, update
@@ -48,6 +48,9 @@ class Settlement:
     answered_by: tuple[str | None, str | None] | None = None
 
 
+_FIELDS: Final = tuple(Settlement.__dataclass_fields__)
+
+
 class LedgerBroken(Exception):
     """A record's counters are missing: it was not opened by `open_record`."""
 
@@ -61,7 +64,7 @@ def settle(work: Session, settlement: Settlement) -> Verdict:
     Raises:
         LedgerBroken: the transaction is to be rolled back.
     """
-    values = asdict(settlement)
+    values = {name: getattr(settlement, name) for name in _FIELDS}
     answered_by = values.pop("answered_by")
     if answered_by is not None:
         values |= dict(zip(("adapter_id", "version_id"), answered_by, strict=True))
