@@ -70,6 +70,8 @@ class Request:
         n_charged: tokens that its tenant has paid for; what is computed again is not paid for again.
         n_lost: tokens that were computed and dropped at its last preemption.
         tried_step: the last step that looked at it.
+        progressed_s: when a part of its prompt was planned last.
+        goes_first: whether its prompt made way for others long enough.
         n_deferrals: steps it waited for another request to compute the prefix they share.
         blocked_since_s: when it was first passed over for want of memory or of its adapter.
         adapter_wait_since_s: when it was first passed over for want of its adapter.
@@ -103,6 +105,8 @@ class Request:
     tried_step: int = -1
     admitted_step: int = -1
     was_admitted: bool = False
+    progressed_s: float = 0.0
+    goes_first: bool = False
     blocked_since_s: float = NEVER
     adapter_wait_since_s: float = NEVER
 

@@ -99,6 +99,7 @@ class Scheduler:
             seats=self._seats,
             starter=starter,
             plan_first_chunk=self._add_chunk,
+            patience_s=limits.barrier_after_s,
         )
         self._planned = Batch(0, 0)
         self._planned_s = 0.0
@@ -327,7 +328,7 @@ class Scheduler:
 
     def _plan_prefills(self, batch: Batch) -> None:
         """Go on with the prompts that were begun, as fairness would have them done; of equal ones the oldest first."""
-        for request in sorted(self._running, key=lambda request: request.virtual_finish):
+        for request in sorted(self._running, key=lambda request: (not request.goes_first, request.virtual_finish)):
             if batch.budget > 0 and not request.decodes and request.admitted_step != batch.step_id:
                 self._add_chunk(request, batch)
 
@@ -343,7 +344,7 @@ class Scheduler:
         stop = start + n_tokens
         table = self._kv.grow(request.request_id, stop)
         assert table is not None, "an admitted request was promised blocks for its whole prompt"
-        request.n_scheduled = stop
+        request.n_scheduled, request.progressed_s = stop, self._planned_s
         if request.n_charged < stop:  # what is computed again is neither paid for nor counted again
             n_new = max(0, min(stop, request.n_prompt) - request.n_charged)
             request.account.charge(self._prices.input * n_new)

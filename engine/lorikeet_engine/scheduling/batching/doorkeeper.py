@@ -28,6 +28,7 @@ class Doorkeeper:
 
     Args:
         plan_first_chunk: puts the first tokens of a started request into the batch.
+        patience_s: how long a begun prompt may make way for others.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Doorkeeper:
         seats: SeatControl,
         starter: Starter,
         plan_first_chunk: Callable[[Request, Batch], None],
+        patience_s: float,
     ) -> None:
         self._kv = kv
         self._room = room
@@ -48,7 +50,9 @@ class Doorkeeper:
         self._seats = seats
         self._starter = starter
         self._plan_first_chunk = plan_first_chunk
+        self._patience_s = patience_s
         self._barrier: Request | None = None
+        self._lacked_kv = False  # somebody who was to pass in this step
 
     def admit(self, batch: Batch, now: float) -> None:
         """Start requests while there are seats and budget; asked in every step, since a barrier may have gone away."""
@@ -81,16 +85,22 @@ class Doorkeeper:
             outcomes.add(self._try(request, batch, now))
             if not self._has_room(batch) or (n_tried >= MAX_TRIES and batch):
                 return
-        batch.is_saturated = Outcome.NO_KV in outcomes
+        batch.is_saturated = self._lacked_kv or Outcome.NO_KV in outcomes
 
     def let_pass(self, batch: Batch, now: float) -> None:
         """Start, before begun prompts go on, what would be done before all of them if everybody had a fair share.
 
         That is told by the virtual finish: a short prompt of a tenant that had little does not wait for the rest of a
-        long one of a tenant that had more, and equal tenants with equal prompts take turns after whole prompts.
+        long one of a tenant that had more, and equal tenants with equal prompts take turns after whole prompts. A
+        prompt that did not get on for as long as makes a barrier goes first from then on, and nobody passes it.
         """
+        self._lacked_kv = False
         begun = [request for request in self._running if not request.decodes]
-        if not begun or not self._room or self._room.n_parked or self._seats.is_shut or self._room.barrier(now):
+        for request in begun:
+            request.goes_first |= now - request.progressed_s >= self._patience_s
+        if not begun or any(request.goes_first for request in begun):
+            return
+        if not self._room or self._room.n_parked or self._seats.is_shut or self._room.barrier(now):
             return
         soonest = min(request.virtual_finish for request in begun)
         begun_for = {request.tenant for request in begun}
@@ -99,7 +109,7 @@ class Doorkeeper:
             if is_full or request.account.service >= soonest or n_tried > MAX_TRIES:
                 return
             if request.tenant not in begun_for and request.virtual_finish < soonest:
-                self._try(request, batch, now)
+                self._lacked_kv |= self._try(request, batch, now) is Outcome.NO_KV
 
     def forget(self, request: Request) -> None:
         """It started or is over; if it was the barrier, what was kept for it is free at once."""

@@ -6,7 +6,7 @@ that does not add up: idle time earns no more than one prompt that goes before a
 so going idle for a moment erases no debt.
 
 Between two continuously backlogged tenants the received service per weight differs by at most about twice the largest
-single charge: one step's tokens at the input price, or the running tokens at the output price.
+single charge: a whole prompt, one step's tokens at the input price, or the running tokens at the output price.
 """
 
 from __future__ import annotations
@@ -114,8 +114,10 @@ class FairQueue:
     def wake(self, account: TenantAccount) -> None:
         """Lift the counter of a tenant that was idle until now; called before its work is counted."""
         if account.is_idle:
-            is_alone = all(other.is_idle for other in self._accounts.values())
-            account.service = max(account.service, self._virtual_time() - (0.0 if is_alone else self._idle_credit))
+            active = self._active_services()
+            # The highest that the smallest counter ever was: a credit that was given does not lower it for the next.
+            self._served_minimum = max(self._served_minimum, min(active, default=0.0))
+            account.service = max(account.service, self._served_minimum - (self._idle_credit if active else 0.0))
 
     def push(self, account: TenantAccount, request: Request, n_tokens: int, now: float) -> None:
         self.wake(account)
@@ -142,13 +144,10 @@ class FairQueue:
 
     def smallest_service(self) -> float:
         """The smallest counter of the tenants at work."""
-        active = [account.service for account in self._accounts.values() if not account.is_idle]
-        return min(active, default=self._served_minimum)
+        return min(self._active_services(), default=self._served_minimum)
 
-    def _virtual_time(self) -> float:
-        """The highest that the smallest counter ever was: a credit that was given does not lower it for the next."""
-        self._served_minimum = max(self._served_minimum, self.smallest_service())
-        return self._served_minimum
+    def _active_services(self) -> list[float]:
+        return [account.service for account in self._accounts.values() if not account.is_idle]
 
     def loads(self) -> list[TenantLoad]:
         """Every tenant at work."""

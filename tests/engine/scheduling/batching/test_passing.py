@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
+
+import pytest
 
 from lorikeet_engine.scheduling.request import Stage
 from tests.support.scripted_engine_parts import request
@@ -11,11 +14,10 @@ from tests.support.stepped_engine import SteppedEngine, stepped_engine
 BUDGET, LONG = 16, 160
 
 
-def flooded() -> SteppedEngine:
+def flooded(**limits: Any) -> SteppedEngine:
     """One tenant's prompt takes ten steps, and more of them wait."""
-    engine = stepped_engine(
-        n_blocks=400, max_num_seqs=8, max_num_batched_tokens=BUDGET, max_queued_requests=100, max_model_len=256
-    )
+    settings = dict(n_blocks=400, max_num_seqs=8, max_num_batched_tokens=BUDGET, max_queued_requests=100)
+    engine = stepped_engine(**settings, max_model_len=256, **limits)
     for i in range(6):
         engine.submit(request(f"flood {i}", n_prompt=LONG, max_tokens=1, tenant="flood"))
     engine.step(2)
@@ -39,7 +41,7 @@ def test_a_quiet_tenants_prompt_goes_before_the_rest_of_a_begun_one() -> None:
 
 
 def test_a_prompt_of_several_steps_stays_ahead_once_it_has_passed() -> None:
-    engine = flooded()
+    engine = flooded(barrier_after_s=60.0)
     engine.submit(request("quiet", n_prompt=3 * BUDGET, max_tokens=1, tenant="quiet"))
     assert steps_to_first_token(engine, "quiet") == 3
     engine.drain()
@@ -75,6 +77,23 @@ def test_tenants_that_send_alike_finish_their_prompts_one_after_another() -> Non
         begun_at_once = max(begun_at_once, len(plan.rows) if plan else 0)
     assert begun_at_once <= 2
     assert Counter(name.split()[0] for name in engine.finished) == {"a": 4, "b": 4}
+    engine.drain()
+
+
+@pytest.mark.parametrize("credit", [0.0, 1024.0])
+def test_a_begun_prompt_gets_on_whoever_comes(credit: float) -> None:
+    """A stranger's prompt in every step, as large as the step: without a bound they would all be done before."""
+    engine = stepped_engine(
+        n_blocks=400, max_num_seqs=8, max_num_batched_tokens=BUDGET, max_model_len=256, idle_credit=credit
+    )
+    engine.submit(request("long", n_prompt=LONG, max_tokens=1, tenant="long"))
+    engine.step(2)
+    n_steps = 0
+    while "long" not in engine.tokens:
+        engine.submit(request(f"stranger {n_steps}", n_prompt=BUDGET - 1, max_tokens=1, tenant=f"stranger {n_steps}"))
+        engine.step()
+        n_steps += 1
+        assert n_steps < 2 * LONG / BUDGET
     engine.drain()
 
 

@@ -77,6 +77,19 @@ def test_long_prompts_count_for_what_they_are() -> None:
     backlog.engine.drain()
 
 
+def test_the_bound_counts_whole_prompts() -> None:
+    """Prompts of many steps against short ones: nobody gets further ahead than two of the long ones."""
+    n_long = 48
+    backlog = Backlog({"long": 1.0, "short": 1.0})
+    for _ in range(400):
+        backlog.fill("long", n_prompt=n_long)
+        backlog.fill("short", n_prompt=4)
+        backlog.engine.step()
+        services = [backlog.engine.service_of(tenant) for tenant in ("long", "short")]
+        assert max(services) - min(services) <= 2 * n_long + BOUND
+    backlog.engine.drain()
+
+
 def test_a_tenant_that_comes_back_has_saved_nothing_up() -> None:
     backlog = Backlog({"busy": 1.0, "rare": 1.0})
     for step in range(600):
