@@ -16,8 +16,8 @@ BUDGET, LONG = 16, 160
 
 def flooded(**limits: Any) -> SteppedEngine:
     """One tenant's prompt takes ten steps, and more of them wait."""
-    settings = dict(n_blocks=400, max_num_seqs=8, max_num_batched_tokens=BUDGET, max_queued_requests=100)
-    engine = stepped_engine(**settings, max_model_len=256, **limits)
+    limits = {"max_num_batched_tokens": BUDGET, "max_queued_requests": 100, "max_model_len": 256} | limits
+    engine = stepped_engine(n_blocks=400, max_num_seqs=8, **limits)
     for i in range(6):
         engine.submit(request(f"flood {i}", n_prompt=LONG, max_tokens=1, tenant="flood"))
     engine.step(2)
