@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from lorikeet_engine.client import RequestCounts
@@ -155,6 +155,12 @@ def _principal(tenant_id: str, slug: str, key_id: str, monthly: int, of_key: int
         weight=1.0,
         cache_salt=b"s" * 32,
     )
+
+
+def without_counters(db: Database, payer: Payer) -> None:
+    """A tenant whose records can no longer be settled."""
+    with db.platform.unit_of_work() as work:
+        work.execute(delete(BudgetCounter).where(BudgetCounter.tenant_id == payer.tenant_id))
 
 
 def successor(payer: Principal, key_id: str) -> Principal:

@@ -161,6 +161,8 @@ FIRST: Final[Rows] = {
         _usage(4, 2, DECEMBER + HOUR, (7, 0), "server_error"),
         _usage(5, 3, DECEMBER + HOUR, (1, 1), "ok"),
         _usage(6, 1, DECEMBER + 2 * HOUR, (0, 0), None),
+        # Of a gateway that died, in a month in which its key and its tenant used nothing else.
+        _usage(7, 3, NOVEMBER + 6, (0, 0), None),
     ],
 }
 

@@ -1,6 +1,7 @@
 """Budgets and roll-ups, audit events, and who is alive.
 
-What was settled before is in its month's budgets, and its hours and days are to be added up.
+What was settled before is in its month's budgets, and its hours and days are to be added up. What a dead gateway left
+open can be settled.
 """
 
 from __future__ import annotations
@@ -227,11 +228,13 @@ def _month_of(at_us: int) -> int:
 
 
 def _count_what_was_settled() -> None:
+    """Open records have counters too, without which they could never be settled."""
+    billed = "sum(CASE WHEN state = 'settled' THEN prompt_tokens + completion_tokens ELSE 0 END)"
     for subject in ("tenant_id", "subject_id"):
         op.execute(
             "INSERT INTO budget_counters (tenant_id, subject_id, period_start, reserved, settled)"
-            f" SELECT tenant_id, {subject}, period_start, 0, sum(prompt_tokens + completion_tokens) FROM usage_records"
-            f" WHERE state = 'settled' GROUP BY tenant_id, {subject}, period_start"
+            f" SELECT tenant_id, {subject}, period_start, 0, {billed} FROM usage_records"
+            f" GROUP BY tenant_id, {subject}, period_start"
         )
     for granularity, length in (("hour", HOUR), ("day", DAY)):
         op.execute(

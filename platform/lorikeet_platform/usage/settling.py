@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import structlog
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from lorikeet_platform.usage.ledger import LedgerBroken, Settlement, Verdict
+from lorikeet_platform.usage.ledger import Settlement, Verdict
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +30,7 @@ AGAIN_AFTER_S: Final = (0.2, 1.0, 5.0)  # the last one again and again
 FIRST_TRY_S: Final = 1.0
 TELL_AFTER_S: Final = 0.05
 TELL_AT_ONCE: Final = 500
-_IN_TROUBLE: Final = (OperationalError, InterfaceError, PoolTimeout)  # of the database, not of the settlement
+IN_TROUBLE: Final = (OperationalError, InterfaceError, PoolTimeout)  # of the database, not of the settlement
 
 
 class Ledger(Protocol):
@@ -54,7 +54,7 @@ class _Waiting:
 
 
 class Settler:
-    """One gateway's settlements, on its event loop. Nothing runs while nothing waits."""
+    """One gateway's settlements, on its event loop. Nothing runs while nothing waits; `drain` and `close` it."""
 
     def __init__(self, ledger: Ledger, engine: ToldEngine) -> None:
         self._ledger, self._engine = ledger, engine
@@ -64,6 +64,7 @@ class Settler:
         self._told: list[str] = []
         self._teller: asyncio.Task[None] | None = None
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="settle")
+        self._is_closed = False
 
     @property
     def n_waiting(self) -> int:
@@ -71,44 +72,63 @@ class Settler:
 
     async def settle(self, settlement: Settlement) -> None:
         """Take it over; returns when it was tried once, or after a second. Cancelling the caller changes nothing."""
-        if self.n_waiting >= MAX_WAITING:
+        if self._is_closed or self.n_waiting >= MAX_WAITING:
             _log_open("no room to settle usage", settlement)
             return
         waiting = _Waiting(settlement)
         self._queue.append(waiting)
-        if len(self._workers) < AT_ONCE:
-            worker = asyncio.create_task(self._work())
-            self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+        self._see_to_it()
         try:
             await asyncio.wait_for(waiting.tried.wait(), FIRST_TRY_S)
         except TimeoutError:
             pass
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until all is settled and the engine told; what is not in time stays open, its figures in the log."""
+        """Wait until all is settled and the engine told; what is not in time stays open, its figures in the log.
+
+        It may be called again: what comes later is taken over as before, until `close`.
+        """
         if self._workers:
             await asyncio.wait(set(self._workers), timeout=timeout_s)
-        late = [*self._in_hand, *self._queue]
+        late, stopped = [*self._in_hand, *self._queue], set(self._workers)
         self._queue.clear()
-        for worker in list(self._workers):
-            worker.cancel()
         for waiting in late:
             _log_open("usage not settled", waiting.settlement)
+        for worker in stopped:
+            worker.cancel()
+        if stopped:
+            await asyncio.wait(stopped)
         if self._teller is not None:
             self._teller.cancel()
         await self._tell_now()
+
+    def close(self) -> None:
+        """After the last drain: what comes now is only logged."""
+        self._is_closed = True
         self._threads.shutdown(wait=False)
 
+    def _see_to_it(self) -> None:
+        """One worker more, as long as there is room for one."""
+        if len(self._workers) < AT_ONCE:
+            self._workers.add(asyncio.create_task(self._work()))
+
     async def _work(self) -> None:
-        while self._queue:
-            waiting = self._queue.popleft()
-            self._in_hand.add(waiting)
-            try:
-                await self._settle(waiting)
-            finally:
-                self._in_hand.discard(waiting)
-                waiting.tried.set()
+        me = asyncio.current_task()
+        assert me is not None
+        try:
+            while self._queue:
+                waiting = self._queue.popleft()
+                self._in_hand.add(waiting)
+                try:
+                    await self._settle(waiting)
+                finally:
+                    self._in_hand.discard(waiting)
+                    waiting.tried.set()
+        finally:
+            # Here, not when the loop hears of it: what is queued in between would count on a worker that has ended.
+            self._workers.discard(me)
+            if self._queue:
+                self._see_to_it()
 
     async def _settle(self, waiting: _Waiting) -> None:
         """Once or as often as it takes; a settlement that the database will never have is given up."""
@@ -118,7 +138,7 @@ class Settler:
                 await loop.run_in_executor(self._threads, self._ledger.settle, waiting.settlement)
                 break
             except (SQLAlchemyError, LedgerBroken) as error:
-                if not isinstance(error, _IN_TROUBLE):
+                if not isinstance(error, IN_TROUBLE):
                     _log_open("usage cannot be settled", waiting.settlement, error=type(error).__name__)
                     return
                 if n_tried == 0:

@@ -27,17 +27,21 @@ class OutboxDrain:
         """One round; without an engine there is nothing to drain."""
         verdicts: Counter[Verdict] = Counter()
         seen: set[str] = set()
+        failed: set[str] = set()
         try:
             for _ in range(MAX_ROUNDS):
                 offered = [entry for entry in self._engine.counts() if entry.state != "running"]
                 if not {entry.request_id for entry in offered} - seen:
                     break
-                verdicts += settle_all(self._db, map(used_by, offered), "engine_outbox", self._clock())
-                ids = [entry.request_id for entry in offered]
-                seen.update(ids)
-                self._engine.settled(ids)
+                new = [entry for entry in offered if entry.request_id not in failed]
+                done = settle_all(self._db, map(used_by, new), "engine_outbox", self._clock())
+                verdicts += done.verdicts
+                failed |= done.failed
+                seen.update(entry.request_id for entry in offered)
+                if ids := [entry.request_id for entry in new if entry.request_id not in failed]:
+                    self._engine.settled(ids)
         except EngineUnavailable:
             pass  # what it told is on record, and told again: it changes nothing then
         # `unknown`: asked by the platform itself, to certify an adapter or to warm it.
         figures = {"settled": verdicts["settled"], "conflicts": verdicts["conflict"], "unmetered": verdicts["unknown"]}
-        return with_totals(self._db, NAME, figures)
+        return with_totals(self._db, NAME, figures) | {"failed": len(failed)}

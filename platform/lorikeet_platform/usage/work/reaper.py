@@ -31,7 +31,7 @@ class Reaper:
 
     def run(self) -> Mapping[str, Any]:
         """One round. While no engine answers all of them wait: it may know what they used."""
-        now, n_reaped, n_conflicts, n_waiting, last = self._clock(), 0, 0, 0, ""
+        now, n_reaped, n_conflicts, n_waiting, n_failed, last = self._clock(), 0, 0, 0, 0, ""
         try:
             while ownerless := self._ownerless(now, last):
                 last = ownerless[-1][1]
@@ -42,14 +42,16 @@ class Reaper:
                     if request_id not in known or known[request_id].state != "running"
                 ]
                 n_waiting += len(ownerless) - len(uses)
-                verdicts = settle_all(self._db, uses, "reaper", now)
-                n_reaped, n_conflicts = n_reaped + verdicts["settled"], n_conflicts + verdicts["conflict"]
-                if ids := [used.request_id for used in uses if used.request_id in known]:
+                done = settle_all(self._db, uses, "reaper", now)
+                n_reaped += done.verdicts["settled"]
+                n_conflicts += done.verdicts["conflict"]
+                n_failed += len(done.failed)
+                if ids := [used.request_id for used in uses if used.request_id in known.keys() - done.failed]:
                     self._engine.settled(ids)
         except EngineUnavailable:
             n_waiting += len(ownerless)
         figures = {"reaped": n_reaped, "conflicts": n_conflicts}
-        return with_totals(self._db, NAME, figures) | {"waiting": n_waiting}
+        return with_totals(self._db, NAME, figures) | {"waiting": n_waiting, "failed": n_failed}
 
     def _ownerless(self, now: int, last: str) -> Sequence[tuple[str, str]]:
         """Tenants and ids of a part of them, in the order of their ids."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
 from lorikeet_engine.client import RequestCounts
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.usage.ledger import Outcome, SettledBy, Settlement, Verdict, settle
+from lorikeet_platform.usage.ledger import LedgerBroken, Outcome, SettledBy, Settlement, Verdict, settle
+from lorikeet_platform.usage.settling import IN_TROUBLE
 
 log = structlog.get_logger(__name__)
 
@@ -50,23 +52,49 @@ def used_by(counts: RequestCounts) -> Used:
     )
 
 
-def settle_all(db: Database, uses: Iterable[Used], settled_by: SettledBy, now: int) -> Counter[Verdict]:
-    """Each in a transaction of its own; how it went, by verdict."""
-    verdicts: Counter[Verdict] = Counter()
+@dataclass(slots=True)
+class Round:
+    """How settling several went.
+
+    Attributes:
+        failed: ids of those that could not be settled; they stay open, and are tried again the next time.
+    """
+
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    failed: set[str] = field(default_factory=set)
+
+
+def settle_all(db: Database, uses: Iterable[Used], settled_by: SettledBy, now: int) -> Round:
+    """Each in a transaction of its own: one that cannot be settled keeps no other tenant's open.
+
+    Raises:
+        SQLAlchemyError: the database itself is in trouble; all wait for the next time.
+    """
+    done = Round()
     for used in uses:
-        settlement = Settlement(
-            tenant_id=used.tenant_id,
-            request_id=used.request_id,
-            outcome=used.outcome,
-            prompt_tokens=used.prompt_tokens,
-            completion_tokens=used.completion_tokens,
-            cached_tokens=used.cached_tokens,
-            settled_by=settled_by,
-            settled_at=now,
-        )
-        with db.tenant(used.tenant_id).unit_of_work() as work:
-            verdict = settle(work, settlement)
+        try:
+            with db.tenant(used.tenant_id).unit_of_work() as work:
+                verdict = settle(work, _settlement(used, settled_by, now))
+        except IN_TROUBLE:
+            raise
+        except (SQLAlchemyError, LedgerBroken, ValueError) as error:  # ValueError: of what is no tenant's id
+            log.error("usage cannot be settled", request_id=used.request_id, error=type(error).__name__)
+            done.failed.add(used.request_id)
+            continue
         if verdict == "conflict":
             log.error("a settlement disagrees with what is on record", request_id=used.request_id)
-        verdicts[verdict] += 1
-    return verdicts
+        done.verdicts[verdict] += 1
+    return done
+
+
+def _settlement(used: Used, settled_by: SettledBy, now: int) -> Settlement:
+    return Settlement(
+        tenant_id=used.tenant_id,
+        request_id=used.request_id,
+        outcome=used.outcome,
+        prompt_tokens=used.prompt_tokens,
+        completion_tokens=used.completion_tokens,
+        cached_tokens=used.cached_tokens,
+        settled_by=settled_by,
+        settled_at=now,
+    )

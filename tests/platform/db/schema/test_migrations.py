@@ -29,8 +29,11 @@ from lorikeet_platform.db.tables import (
 )
 from lorikeet_platform.db.tables.limit import DIMENSIONS
 from lorikeet_platform.limits.standard import STANDARD
+from lorikeet_platform.usage.work.reaper import Reaper
 from tests.support.databases import BOTH, an_empty_postgres, an_owner
+from tests.support.ledger import CountingEngine, books
 from tests.support.old_rows import DECEMBER, HOUR, NOVEMBER, ROWS, dump, insert_rows
+from tests.support.platform_parts import FakeClock
 
 DAY = 24 * HOUR
 
@@ -137,8 +140,8 @@ def test_what_was_recorded_keeps_its_meaning(place: Place, revision: str) -> Non
             assert (key.allowed_adapters, key.ip_allowlist, key.created_by) == (None, None, "administrator")
             assert set(key.scopes) == set(SCOPES) - {"keys:read", "keys:write"}
         records = work.scalars(select(UsageRecord).order_by(UsageRecord.request_id)).all()
-        assert [row.period_start for row in records] == [NOVEMBER, NOVEMBER, *[DECEMBER] * 4]
-        assert [row.settled_by for row in records] == [*["gateway"] * 5, None]
+        assert [row.period_start for row in records] == [NOVEMBER, NOVEMBER, *[DECEMBER] * 4, NOVEMBER]
+        assert [row.settled_by for row in records] == [*["gateway"] * 5, None, None]
         assert {(row.subject_id == row.key_id, row.n, row.est_tokens, row.gateway_id) for row in records} == {
             (True, 1, 0, None)
         }
@@ -164,6 +167,8 @@ def test_what_was_settled_is_in_its_months_budgets_and_its_buckets_are_to_be_rol
         ("ten_1", "key_2", DECEMBER): (0, 7),
         ("ten_2", "ten_2", DECEMBER): (0, 2),
         ("ten_2", "key_3", DECEMBER): (0, 2),
+        ("ten_2", "ten_2", NOVEMBER): (0, 0),
+        ("ten_2", "key_3", NOVEMBER): (0, 0),
     }
     assert {(row.tenant_id, row.granularity, row.bucket_start) for row in buckets} == {
         ("ten_1", "hour", NOVEMBER),
@@ -176,6 +181,18 @@ def test_what_was_settled_is_in_its_months_budgets_and_its_buckets_are_to_be_rol
         ("ten_1", "day", DECEMBER),
         ("ten_2", "day", DECEMBER),
     }
+    database.close()
+
+
+def test_what_a_dead_gateway_left_open_can_be_settled(place: Place) -> None:
+    upgrade(place.url, "0003")
+    with place.engine.begin() as work:
+        insert_rows(work, ROWS["0003"])
+    upgrade(place.url)
+    database = Database(place.engine.url.render_as_string(hide_password=False))
+    figures = Reaper(database, CountingEngine(), FakeClock(DECEMBER + 3 * HOUR)).run()
+    assert (figures["reaped"], figures["failed"]) == (2, 0)
+    assert books(database).agree
     database.close()
 
 

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Chore
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.usage.work.outbox import NAME, OutboxDrain
-from tests.support.ledger import NOON, CountingEngine, a_payer, books, counts_of, opened, record_of, settled
+from tests.support.ledger import (
+    NOON,
+    CountingEngine,
+    a_payer,
+    books,
+    counts_of,
+    opened,
+    record_of,
+    settled,
+    without_counters,
+)
 from tests.support.platform_parts import FakeClock
 
 
@@ -103,6 +114,44 @@ def test_an_engine_that_goes_away_before_it_hears_of_it_is_told_the_next_time(
     engine.is_up = True
     assert drain(database, engine)["settled"] == 0
     assert books(database).agree
+
+
+def test_what_cannot_be_settled_stays_with_the_engine_and_keeps_nothing_else_there(
+    database: Database, payer: Principal
+) -> None:
+    other, engine = a_payer(database, "orchard"), CountingEngine()
+    broken, sound = opened(database, payer), [opened(database, other) for _ in range(2)]
+    for each in (broken, *sound):
+        engine.remember(counts_of(payer.tenant_id if each == broken else other.tenant_id, each))
+    without_counters(database, payer)
+    figures = drain(database, engine)
+    assert (figures["settled"], figures["failed"]) == (2, 1)
+    assert sorted(engine.told) == sorted(sound)
+    assert engine.unclaimed == {broken}
+
+
+@pytest.mark.slow
+def test_a_tenant_that_cannot_be_one_keeps_nothing_else_with_the_engine(postgres: Database) -> None:
+    payer, engine = a_payer(postgres, "harbour"), CountingEngine()
+    sound = opened(postgres, payer)
+    engine.remember(counts_of("no tenant's id", "req_0"))
+    engine.remember(counts_of(payer.tenant_id, sound))
+    figures = drain(postgres, engine)
+    assert (figures["settled"], figures["failed"]) == (1, 1)
+
+
+def test_a_database_in_trouble_is_told_apart_from_a_record_in_trouble(
+    database: Database, payer: Principal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise OperationalError("UPDATE", None, Exception("gone"))
+
+    engine = CountingEngine()
+    engine.remember(counts_of(payer.tenant_id, opened(database, payer)))
+    monkeypatch.setattr("lorikeet_platform.usage.work.settling.settle", lost)
+    with pytest.raises(OperationalError):
+        drain(database, engine)
+    assert engine.told == []
 
 
 def test_totals_outlive_processes(database: Database, payer: Principal) -> None:

@@ -9,7 +9,17 @@ from lorikeet_platform.clock import HOUR, SECOND
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import BudgetCounter, Gateway
 from lorikeet_platform.usage.work.reaper import Reaper
-from tests.support.ledger import NOON, CountingEngine, a_payer, books, counts_of, opened, record_of, settled
+from tests.support.ledger import (
+    NOON,
+    CountingEngine,
+    a_payer,
+    books,
+    counts_of,
+    opened,
+    record_of,
+    settled,
+    without_counters,
+)
 from tests.support.platform_parts import FakeClock
 
 SOON, LATE = NOON + 60 * SECOND, NOON + 121 * SECOND
@@ -132,3 +142,15 @@ def test_a_reservation_of_the_dead_is_given_back(database: Database, payer: Prin
     reap(database, CountingEngine())
     with database.platform.read() as work:
         assert [row.reserved for row in work.query(BudgetCounter)] == [0, 0]
+
+
+def test_a_record_that_cannot_be_settled_keeps_no_other_from_it(database: Database, payer: Principal) -> None:
+    other, engine = a_payer(database, "orchard"), CountingEngine()
+    broken, sound = opened(database, payer), [opened(database, other) for _ in range(2)]
+    for each in (broken, *sound):
+        engine.remember(counts_of(payer.tenant_id if each == broken else other.tenant_id, each))
+    without_counters(database, payer)
+    figures = reap(database, engine)
+    assert (figures["reaped"], figures["failed"]) == (2, 1)
+    assert sorted(engine.told) == sorted(sound)
+    assert record_of(database, broken).state == "open"
