@@ -137,7 +137,7 @@ class Settler:
             try:
                 await loop.run_in_executor(self._threads, self._ledger.settle, waiting.settlement)
                 break
-            except (SQLAlchemyError, LedgerBroken) as error:
+            except Exception as error:
                 if not isinstance(error, IN_TROUBLE):
                     _log_open("usage cannot be settled", waiting.settlement, error=type(error).__name__)
                     return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -201,6 +202,63 @@ def test_what_the_database_will_never_have_is_given_up_and_holds_nobody_up() -> 
         run(work())
     assert ledger.written == ["req_2"]
     assert engine.told == [["req_2"]]
+    assert [(line["event"], line["request_id"]) for line in lines] == [("usage cannot be settled", "req_1")]
+
+
+def test_what_comes_while_all_workers_are_ending_is_settled_too() -> None:
+    """Their commits return in one turn of the loop; the next settlement comes before the loop hears of their ends."""
+    ledger = Ledger()
+    ledger.may_write.clear()
+
+    async def work() -> None:
+        settler = Settler(ledger, Engine())
+        first = [asyncio.create_task(settler.settle(settlement(number))) for number in range(settling.AT_ONCE)]
+        await asyncio.sleep(0.02)
+        ledger.may_write.set()
+        time.sleep(0.05)  # all have returned when the loop goes on
+
+        async def a_turn_later() -> None:
+            await asyncio.sleep(0)
+            await settler.settle(settlement(9))
+
+        last = asyncio.create_task(a_turn_later())
+        await asyncio.wait([*first, last])
+        assert settler.n_waiting == 0
+
+    run(work())
+    assert "req_9" in ledger.written
+
+
+def test_what_comes_after_a_drain_is_settled_and_after_the_close_its_figures_are_in_the_log() -> None:
+    ledger, engine = Ledger(), Engine()
+
+    async def work() -> None:
+        settler = Settler(ledger, engine)
+        await settler.drain(1)
+        await settler.settle(settlement(1))
+        await settler.drain(1)
+        settler.close()
+        await settler.settle(settlement(2))
+
+    with capture_logs() as lines:
+        run(work())
+    assert ledger.written == ["req_1"]
+    assert engine.told == [["req_1"]]
+    assert [line["request_id"] for line in lines] == ["req_2"]
+
+
+def test_a_fault_of_our_own_holds_nobody_up_either() -> None:
+    ledger = Ledger([RuntimeError("a fault")])
+
+    async def work() -> None:
+        settler = Settler(ledger, Engine())
+        await settler.settle(settlement(1))
+        await settler.settle(settlement(2))
+        await settler.drain(1)
+
+    with capture_logs() as lines:
+        run(work())
+    assert ledger.written == ["req_2"]
     assert [(line["event"], line["request_id"]) for line in lines] == [("usage cannot be settled", "req_1")]
 
 
