@@ -2,8 +2,8 @@
 
     python benchmarks/tenant_flood.py [MODEL] [--step-tokens N] [--quick] [--json FILE]
 
-Two tenants of equal weight. The quiet one asks for a streamed answer about once a second. The other one sends 20 times
-its share of the engine, open loop and without retries: prompts of 1500 tokens, each of its own, with one token to
+Two tenants of equal weight. The quiet one asks for streamed answers, whose prompts take a sixth of what the engine can
+do. The other one sends 20 times its share of the engine, open loop and without retries: prompts of 1500 tokens, each of its own, with one token to
 answer. Turns without and with the flood follow one another in one run, so that both see the same machine; the ratio is
 of the 99th percentiles over all turns. Nothing limits the flood but the engine's own fairness.
 
@@ -33,7 +33,7 @@ from figures import Figure, arguments, at_most, present
 
 ROOT = Path(__file__).parents[1]
 BOUND = 1.5
-QUIET_PROMPT, QUIET_ANSWER, QUIET_EVERY_S = 256, 8, 1.0
+QUIET_PROMPT, QUIET_ANSWER, QUIET_LOAD = 256, 8, 1 / 6
 FLOOD_PROMPT, FLOOD_ANSWER = 1500, 1
 SHARES = 20
 SETTLE_S = 4.0  # a flood's first seconds, and the quiet ones after it, are in no turn
@@ -81,6 +81,8 @@ def main() -> None:
         capacity = asyncio.run(measure_capacity(stack, 8.0 if options.quick else 20.0))
         quiet, flooded, flood = asyncio.run(take_turns(stack, sizes, capacity))
     step = f"steps of {options.step_tokens or 'the engine choice of'} tokens"
+    for name, seen in (("quiet", quiet), ("quiet beside the flood", flooded), ("flood", flood)):
+        print(f"refused, {name}: {dict(seen.refused)}")  # noqa: T201
     present(f"A flood beside a quiet tenant ({step})", figures(capacity, quiet, flooded, flood), options.json)
 
 
@@ -118,28 +120,30 @@ async def measure_capacity(stack: Installation, seconds: float) -> float:
 
 async def take_turns(stack: Installation, sizes: Sizes, capacity: float) -> tuple[Seen, Seen, Seen]:
     quiet, flooded, flood = Seen(), Seen(), Seen()
-    every_s = FLOOD_PROMPT / (SHARES * capacity / 2)
+    every_s, quietly_s = FLOOD_PROMPT / (SHARES * capacity / 2), QUIET_PROMPT / (QUIET_LOAD * capacity)
     async with client(stack, "quiet") as calm, client(stack, "flood") as wild:
         for turn in range(sizes.n_pairs):
             await asyncio.sleep(SETTLE_S)
-            await ask_quietly(calm, stack, quiet, sizes.turn_s, seed=2 * turn)
+            await ask_quietly(calm, stack, quiet, sizes.turn_s, quietly_s, seed=2 * turn)
             flooding = asyncio.create_task(send_flood(wild, stack, flood, every_s, seed=turn))
             await asyncio.sleep(SETTLE_S)
-            await ask_quietly(calm, stack, flooded, sizes.turn_s, seed=2 * turn + 1)
+            await ask_quietly(calm, stack, flooded, sizes.turn_s, quietly_s, seed=2 * turn + 1)
             flooding.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await flooding
     return quiet, flooded, flood
 
 
-async def ask_quietly(http: httpx.AsyncClient, stack: Installation, seen: Seen, seconds: float, *, seed: int) -> None:
+async def ask_quietly(
+    http: httpx.AsyncClient, stack: Installation, seen: Seen, seconds: float, every_s: float, *, seed: int
+) -> None:
     """Open loop, so that a slow answer delays no later question."""
     numbers = random.Random(1_000 + seed)
     end = time.monotonic() + seconds
     async with asyncio.TaskGroup() as asking:
         while time.monotonic() < end:
             asking.create_task(ask(http, stack, seen, random.Random(numbers.random()), QUIET_PROMPT, QUIET_ANSWER))
-            await asyncio.sleep(QUIET_EVERY_S * (0.5 + numbers.random()))
+            await asyncio.sleep(every_s * (0.5 + numbers.random()))
 
 
 async def send_flood(http: httpx.AsyncClient, stack: Installation, seen: Seen, every_s: float, *, seed: int) -> None:
