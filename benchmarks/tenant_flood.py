@@ -3,9 +3,9 @@
     python benchmarks/tenant_flood.py [MODEL] [--step-tokens N] [--quick] [--json FILE]
 
 Two tenants of equal weight. The quiet one asks for streamed answers, whose prompts take a sixth of what the engine can
-do. The other one sends 20 times its share of the engine, open loop and without retries: prompts of 1500 tokens, each of its own, with one token to
-answer. Turns without and with the flood follow one another in one run, so that both see the same machine; the ratio is
-of the 99th percentiles over all turns. Nothing limits the flood but the engine's own fairness.
+do. The other one sends 20 times its share of the engine, open loop and without retries: prompts of 1500 tokens, each of
+its own, with one token to answer. Turns without and with the flood follow one another in one run, so that both see the
+same machine; the ratio is of the 99th percentiles over all turns. Nothing limits the flood but the engine's fairness.
 
 A prompt waits for the step that is being computed when it comes, so the step's budget (`--step-tokens`, the engine's
 `max_num_batched_tokens`) bounds what a stranger can add. Without it, the engine's own choice for a CPU.
