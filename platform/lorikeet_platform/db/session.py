@@ -1,10 +1,12 @@
 """Transactions, the same for SQLite and Postgres, each bound to one tenant or named the platform's.
 
-    db.tenant(tenant_id)    sees and writes rows of that tenant only, whatever a statement says
+    db.tenant(tenant_id)    sees and writes rows of that tenant only
     db.platform             sees all tenants: sign-in, administration, the worker's rounds
 
 On Postgres row-level security holds that (`db.connections` begins the transaction with its role and tenant). On SQLite
-the session adds the tenant to each query of the ORM, and refuses rows of others.
+the session adds the tenant to each query of the ORM, and refuses writes that name another tenant, or do not say whose
+rows they make. It does not see what a text() or a statement of Core, on tables instead of classes, reads, changes or
+deletes: on SQLite those name the tenant themselves, which the tests' watch over statements checks.
 
 `unit_of_work` is one write transaction, committed at its end; `read` is one read transaction. Services get the session
 and never commit. On SQLite a write begins with BEGIN IMMEDIATE, so that two writers queue at the start instead of
@@ -13,23 +15,19 @@ failing when a reader becomes a writer; on Postgres a read transaction cannot wr
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import cast
+from typing import Any
 
-from sqlalchemy import Engine, Insert, event, text
+from sqlalchemy import Engine, Insert, Update, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import ORMExecuteState, Session, UOWTransaction, with_loader_criteria
 
 from lorikeet_platform.db.connections import ALL_TENANTS, READS_ONLY, SCOPE, open_engine
+from lorikeet_platform.db.ownership import ForeignRow, check_insert, check_update
 from lorikeet_platform.db.tables.metadata import TenantOwned
 from lorikeet_platform.db.tables.tenant import Tenant
-
-
-class ForeignRow(Exception):
-    """A session bound to one tenant was to write another's row."""
 
 
 class Transactions:
@@ -99,7 +97,23 @@ class Database:
 
 
 class _BoundSession(Session):
-    """A session that knows its tenant; its listeners are below."""
+    """A session that knows its tenant; its listeners are below. Bulk calls would pass them by: only the platform's."""
+
+    def bulk_save_objects(self, *args: Any, **kwargs: Any) -> None:
+        self._refuse_bulk()
+        super().bulk_save_objects(*args, **kwargs)
+
+    def bulk_insert_mappings(self, *args: Any, **kwargs: Any) -> None:
+        self._refuse_bulk()
+        super().bulk_insert_mappings(*args, **kwargs)
+
+    def bulk_update_mappings(self, *args: Any, **kwargs: Any) -> None:
+        self._refuse_bulk()
+        super().bulk_update_mappings(*args, **kwargs)
+
+    def _refuse_bulk(self) -> None:
+        if self.info[SCOPE] != ALL_TENANTS:
+            raise ForeignRow("a bulk call")
 
 
 @event.listens_for(_BoundSession, "do_orm_execute")
@@ -108,29 +122,17 @@ def _add_tenant(state: ORMExecuteState) -> None:
     scope = state.session.info[SCOPE]
     if scope == ALL_TENANTS or state.session.get_bind().dialect.name != "sqlite":
         return
+    given = state.parameters or ()
+    rows = [given] if isinstance(given, Mapping) else given
+    if isinstance(state.statement, Insert):
+        check_insert(state.statement, rows, scope)
+    elif isinstance(state.statement, Update):
+        check_update(state.statement, rows, scope)
     if state.is_select or state.is_update or state.is_delete:
         state.statement = state.statement.options(
             with_loader_criteria(TenantOwned, lambda table: table.tenant_id == scope, include_aliases=True),
             with_loader_criteria(Tenant, lambda table: table.id == scope, include_aliases=True),
         )
-    elif state.is_insert:
-        _refuse_foreign_values(state, scope)
-
-
-def _refuse_foreign_values(state: ORMExecuteState, scope: str) -> None:
-    """An INSERT of the ORM that does not come from a flush names the tenant in all its rows."""
-    mapper = state.bind_mapper
-    if mapper is None or not issubclass(mapper.class_, TenantOwned):
-        return
-    given = [state.parameters] if isinstance(state.parameters, Mapping) else state.parameters
-    if given:
-        tenants = {row.get("tenant_id") for row in given}
-    else:
-        compiled = cast(Insert, state.statement).compile(dialect=state.session.get_bind().dialect)
-        # A statement of several rows numbers its parameters: tenant_id_m0, tenant_id_m1 ...
-        tenants = {value for name, value in compiled.params.items() if re.fullmatch(r"tenant_id(_m\d+)?", name)}
-    if tenants != {scope}:
-        raise ForeignRow(mapper.class_.__name__)
 
 
 @event.listens_for(_BoundSession, "before_flush")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from sqlalchemy import delete, event, exists, func, insert, inspect, select, text, update
+from sqlalchemy import Table as SqlTable
+from sqlalchemy import bindparam, delete, event, exists, func, insert, inspect, literal, select, text, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import aliased
+from sqlalchemy.orm.exc import StaleDataError
 
 from lorikeet_platform.db import connections
-from lorikeet_platform.db.session import Database, ForeignRow
+from lorikeet_platform.db.ownership import ForeignRow
+from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, AuditEvent, DirtyBucket, Table, Tenant, TenantOwned
 from tests.platform.db.isolation.conftest import Pair
 
@@ -76,17 +80,14 @@ def test_of_the_tenants_a_bound_session_sees_its_own(database: Database, pair: P
 
 
 def test_a_row_of_another_tenant_is_not_written(database: Database, pair: Pair) -> None:
-    def bucket(tenant_id: str, start: int = 3_600) -> dict[str, Any]:
-        return {"tenant_id": tenant_id, "granularity": "hour", "bucket_start": start, "marks": 1}
-
     with pytest.raises(ForeignRow), database.tenant(pair.a).unit_of_work() as work:
-        work.add(DirtyBucket(**bucket(pair.b)))
+        work.add(DirtyBucket(**a_bucket(pair.b, 3_600)))
     with pytest.raises(REFUSED), database.tenant(pair.a).unit_of_work() as work:
-        work.execute(insert(DirtyBucket).values(**bucket(pair.b)))
+        work.execute(insert(DirtyBucket).values(**a_bucket(pair.b, 3_600)))
     with pytest.raises(REFUSED), database.tenant(pair.a).unit_of_work() as work:
-        work.execute(insert(DirtyBucket), [bucket(pair.a), bucket(pair.b)])
+        work.execute(insert(DirtyBucket), [a_bucket(pair.a, 3_600), a_bucket(pair.b, 3_600)])
     with pytest.raises(REFUSED), database.tenant(pair.a).unit_of_work() as work:
-        work.execute(insert(DirtyBucket).values([bucket(pair.a), bucket(pair.b)]))
+        work.execute(insert(DirtyBucket).values([a_bucket(pair.a, 3_600), a_bucket(pair.b, 3_600)]))
     with pytest.raises(ForeignRow), database.tenant(pair.a).unit_of_work() as work:
         work.scalars(select(DirtyBucket)).one().tenant_id = pair.b
     with pytest.raises(ForeignRow), database.tenant(pair.a).unit_of_work() as work:
@@ -98,6 +99,94 @@ def test_a_row_of_another_tenant_is_not_written(database: Database, pair: Pair) 
     with database.platform.read() as work:
         found = work.execute(select(DirtyBucket.tenant_id, DirtyBucket.bucket_start, DirtyBucket.marks))
         assert {tuple(row) for row in found} == {(pair.a, 0, 1), (pair.b, 0, 1)}
+
+
+def test_a_row_of_another_tenant_is_not_written_by_statements_on_tables(database: Database, pair: Pair) -> None:
+    """Whatever way a statement has to say whose its rows are."""
+    table, mine, theirs = BUCKETS, a_bucket(pair.a, 3_600), a_bucket(pair.b, 3_600)
+    renamed: dict[str, Any] = {name: bindparam(f"given_{name}") for name in theirs}
+    on_conflict = {"index_elements": ["tenant_id", "granularity", "bucket_start"], "set_": {"tenant_id": pair.b}}
+    upsert = postgresql.insert if database.engine.dialect.name == "postgresql" else sqlite.insert
+    chosen = select(*(literal(value) for value in theirs.values()))
+    for statement, rows in (
+        (insert(table).values(theirs), None),
+        (insert(table), theirs),
+        (insert(table), [mine, theirs]),
+        (insert(table).values([mine, theirs]), None),
+        (insert(table).values(tuple(theirs.values())), None),
+        (insert(table).values(renamed), {f"given_{name}": value for name, value in theirs.items()}),
+        (insert(table).from_select(list(theirs), chosen), None),
+        (insert(table).values({**mine, "tenant_id": select(literal(pair.b)).scalar_subquery()}), None),
+        (upsert(table).values({**mine, "bucket_start": 0}).on_conflict_do_update(**on_conflict), None),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(REFUSED), database.tenant(pair.a).unit_of_work() as work:
+            work.execute(statement, rows)
+    assert owners_of_buckets(database) == [pair.a, pair.b]
+
+
+def test_no_row_is_given_away_by_a_statement(database: Database, pair: Pair) -> None:
+    by_key = {"granularity": "hour", "bucket_start": 0}
+    for statement, rows in (
+        (update(DirtyBucket).values(tenant_id=pair.b), None),
+        (update(DirtyBucket).values({DirtyBucket.tenant_id: pair.b}), None),
+        (update(DirtyBucket).ordered_values((DirtyBucket.tenant_id, pair.b)), None),
+        (update(DirtyBucket).values(tenant_id=select(literal(pair.b)).scalar_subquery()), None),
+        (update(BUCKETS).values(tenant_id=pair.b).where(BUCKETS.c.tenant_id == pair.a), None),
+        (update(BUCKETS).where(BUCKETS.c.tenant_id == pair.a), {"tenant_id": pair.b}),
+        (update(DirtyBucket), [{"tenant_id": pair.b, **by_key, "marks": 9}]),
+        (update(Tenant).values(id=pair.b), None),
+    ):
+        with pytest.raises((*REFUSED, StaleDataError)), database.tenant(pair.a).unit_of_work() as work:
+            work.execute(statement, rows)
+    with pytest.raises(REFUSED), database.tenant(pair.a).unit_of_work() as work:
+        work.query(DirtyBucket).update({"tenant_id": pair.b})
+    with database.platform.read() as work:
+        assert {(row.tenant_id, row.marks) for row in work.scalars(select(DirtyBucket))} == {(pair.a, 1), (pair.b, 1)}
+
+
+def test_no_tenant_is_made_by_a_statement(database: Database, pair: Pair) -> None:
+    tenant = {"id": "ten_ccc", "slug": "ccc", "display_name": "c", "cache_salt": bytes(32), "created_at": 1}
+    for table in (Tenant, Tenant.__table__):
+        with pytest.raises(REFUSED), database.tenant(pair.a).unit_of_work() as work:
+            work.execute(insert(table).values(tenant))  # type: ignore[arg-type]
+        with pytest.raises(REFUSED), database.tenant(pair.a).unit_of_work() as work:
+            work.execute(insert(table), [tenant])  # type: ignore[arg-type]
+
+
+def test_bulk_calls_which_nothing_watches_are_the_platforms(database: Database, pair: Pair) -> None:
+    row = a_bucket(pair.b, 3_600)
+    table = inspect(DirtyBucket)
+    with pytest.raises(ForeignRow), database.tenant(pair.a).unit_of_work() as work:
+        work.bulk_save_objects([DirtyBucket(**row)])
+    with pytest.raises(ForeignRow), database.tenant(pair.a).unit_of_work() as work:
+        work.bulk_insert_mappings(table, [row])
+    with pytest.raises(ForeignRow), database.tenant(pair.a).unit_of_work() as work:
+        work.bulk_update_mappings(table, [{**row, "bucket_start": 0, "marks": 9}])
+    with database.platform.unit_of_work() as work:
+        work.bulk_insert_mappings(table, [row])
+    assert owners_of_buckets(database) == [pair.a, pair.b, pair.b]
+
+
+def test_statements_on_tables_write_what_the_tenant_owns(database: Database, pair: Pair) -> None:
+    table, row = BUCKETS, a_bucket(pair.a, 3_600)
+    chosen = select(*(literal(value) for value in a_bucket(pair.a, 7_200).values()))
+    with database.tenant(pair.a).unit_of_work() as work:
+        work.execute(insert(table).values(row))
+        work.execute(insert(table).from_select(list(row), chosen))
+        work.execute(update(table).values(tenant_id=table.c.tenant_id, marks=4).where(table.c.tenant_id == pair.a))
+    assert owners_of_buckets(database) == [pair.a, pair.a, pair.a, pair.b]
+
+
+BUCKETS = cast(SqlTable, DirtyBucket.__table__)
+
+
+def a_bucket(tenant_id: str, start: int) -> dict[str, Any]:
+    return {"tenant_id": tenant_id, "granularity": "hour", "bucket_start": start, "marks": 1}
+
+
+def owners_of_buckets(database: Database) -> list[str]:
+    with database.platform.read() as work:
+        return sorted(work.scalars(select(DirtyBucket.tenant_id)))
 
 
 def a_bucket_of(database: Database, tenant_id: str) -> DirtyBucket:
