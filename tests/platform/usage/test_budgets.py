@@ -214,6 +214,45 @@ def test_who_settles_second_changes_nothing_and_is_told_whether_it_agrees(
     assert record_of(database, request_id).settled_by == first[0]
 
 
+@pytest.mark.parametrize("lost_first", [True, False])
+@pytest.mark.parametrize(
+    ("delivered", "verdict"),
+    [
+        ((10, 2, 100), "already"),  # generated after the engine's last note
+        ((10, 2, 64), "already"),
+        ((10, 2, 60), "already"),  # four tokens lay behind a stop string
+        ((0, 0, 0), "already"),
+        ((11, 2, 100), "conflict"),
+        ((10, 3, 100), "conflict"),
+    ],
+)
+def test_what_a_lost_engine_noted_last_is_the_least_that_was_used(
+    database: Database, lost_first: bool, delivered: tuple[int, int, int], verdict: str
+) -> None:
+    payer = a_payer(database, "harbour")
+    request_id = opened(database, payer)
+
+    def lost() -> str:
+        figures = {"prompt": 10, "cached": 2, "completion": 64}
+        return settled(database, payer, request_id, by="engine_outbox", outcome="server_error", **figures)
+
+    def gateway() -> str:
+        prompt, cached, completion = delivered
+        return settled(database, payer, request_id, prompt=prompt, cached=cached, completion=completion)
+
+    first, second = (lost, gateway) if lost_first else (gateway, lost)
+    assert (first(), second()) == ("settled", verdict)
+
+
+def test_what_was_billed_as_nothing_because_nobody_knew_of_it_is_a_conflict_with_what_its_gateway_says(
+    database: Database,
+) -> None:
+    payer = a_payer(database, "harbour")
+    request_id = opened(database, payer)
+    settled(database, payer, request_id, by="reaper", outcome="server_error", prompt=0, completion=0)
+    assert settled(database, payer, request_id, prompt=10, completion=5) == "conflict"
+
+
 def test_what_was_never_opened_is_unknown_also_when_it_is_another_tenants(database: Database) -> None:
     payer, other = a_payer(database, "harbour"), a_payer(database, "orchard")
     request_id = opened(database, other)

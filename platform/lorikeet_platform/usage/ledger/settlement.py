@@ -99,27 +99,44 @@ def _move(work: Session, closed: Row[Any], values: dict[str, object]) -> int:
 
 
 def _verdict_on(work: Session, settlement: Settlement) -> Verdict:
-    columns = (RECORDS.c.settled_by, RECORDS.c.prompt_tokens, RECORDS.c.cached_tokens, RECORDS.c.completion_tokens)
     mine = (RECORDS.c.tenant_id == settlement.tenant_id, RECORDS.c.request_id == settlement.request_id)
-    first = work.execute(select(*columns).where(*mine)).one_or_none()
+    first = work.execute(select(*_TOLD).where(*mine)).one_or_none()
     if first is None:
         return "unknown"
     then = (first.prompt_tokens, first.cached_tokens, first.completion_tokens)
     now = (settlement.prompt_tokens, settlement.cached_tokens, settlement.completion_tokens)
-    if then == now:
-        return "already"
-    # A gateway bills what it delivered, an engine knows what it generated: that may be more, behind a stop string.
-    if first.settled_by == "gateway" != settlement.settled_by:
-        return "already" if _is_within(then, now) else "conflict"
-    if settlement.settled_by == "gateway" != first.settled_by:
-        return "already" if _is_within(now, then) else "conflict"
-    return "conflict"
+    agree = (
+        then == now
+        # A gateway bills what it delivered, an engine knows what it generated: that may be more, behind a stop string.
+        or (first.settled_by == "gateway" != settlement.settled_by and _is_within(then, now))
+        or (settlement.settled_by == "gateway" != first.settled_by and _is_within(now, then))
+        or (_is_least(first.settled_by, first.outcome, then) and _bears_out(now, then))
+        or (_is_least(settlement.settled_by, settlement.outcome, now) and _bears_out(then, now))
+    )
+    return "already" if agree else "conflict"
+
+
+def _is_least(settled_by: str, outcome: str, figures: tuple[int, ...]) -> bool:
+    """Whether these are the last figures that an engine noted before it was lost; it may have generated more."""
+    return settled_by != "gateway" and outcome == "server_error" and figures[2] > 0
+
+
+def _bears_out(used: tuple[int, ...], least: tuple[int, ...]) -> bool:
+    """The prompt is whole in both."""
+    return used[:2] == least[:2] and used[2] >= least[2]
 
 
 def _is_within(delivered: tuple[int, ...], generated: tuple[int, ...]) -> bool:
     return all(less <= more for less, more in zip(delivered, generated, strict=True))
 
 
+_TOLD: Final = (
+    RECORDS.c.settled_by,
+    RECORDS.c.outcome,
+    RECORDS.c.prompt_tokens,
+    RECORDS.c.cached_tokens,
+    RECORDS.c.completion_tokens,
+)
 _BUCKET: Final = ["tenant_id", "granularity", "bucket_start"]
 _ONE_MORE: Final = {"marks": DIRTY.c.marks + 1}
 _CLOSED: Final = (
