@@ -155,7 +155,7 @@ def settle_what_is_left(stack: Stack, model: ServedModel, tenant: Tenant) -> Non
         wait_until(lambda: stack.engine.state()["inside"] == 0)
 
         def all_settled() -> bool:
-            OutboxDrain(stack.db, link).run()
+            OutboxDrain(stack.db, link, clock=lambda: later).run()
             return stack.engine.state()["unsettled"] == 0
 
         wait_until(all_settled)

@@ -1,4 +1,7 @@
-"""Draining what the engine remembers of requests that nobody settled: their gateway died, or could not write."""
+"""Draining what the engine remembers of requests that nobody settled: their gateway died, or forgot them.
+
+A gateway that lives and could not write keeps its own: it knows how they ended, and what it delivered.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from lorikeet_engine.errors import EngineUnavailable
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.usage.ledger import Verdict
+from lorikeet_platform.usage.work.owners import owned
 from lorikeet_platform.usage.work.settling import CountingEngine, settle_all, used_by
 from lorikeet_platform.usage.work.totals import with_totals
 
@@ -18,7 +22,7 @@ MAX_ROUNDS: Final = 100  # an engine that offers the same for ever is left to th
 
 
 class OutboxDrain:
-    """Settles every ended request that the engine offers; only then the engine may forget it."""
+    """Settles every ended request that the engine offers and no gateway has; only then the engine may forget it."""
 
     def __init__(self, db: Database, engine: CountingEngine, clock: Clock = now_us) -> None:
         self._db, self._engine, self._clock = db, engine, clock
@@ -27,21 +31,26 @@ class OutboxDrain:
         """One round; without an engine there is nothing to drain."""
         verdicts: Counter[Verdict] = Counter()
         seen: set[str] = set()
-        failed: set[str] = set()
+        kept: set[str] = set()  # their gateways', or impossible to settle
+        n_failed = n_waiting = 0
         try:
             for _ in range(MAX_ROUNDS):
-                offered = [entry for entry in self._engine.counts() if entry.state != "running"]
-                if not {entry.request_id for entry in offered} - seen:
+                offered = {entry.request_id: entry for entry in self._engine.counts()}
+                if not offered.keys() - seen:
                     break
-                new = [entry for entry in offered if entry.request_id not in failed]
-                done = settle_all(self._db, map(used_by, new), "engine_outbox", self._clock())
+                now = self._clock()
+                waiting = owned(self._db, offered.keys() - seen, now)
+                kept |= waiting
+                new = [entry for request_id, entry in offered.items() if request_id not in kept]
+                done = settle_all(self._db, map(used_by, new), "engine_outbox", now)
                 verdicts += done.verdicts
-                failed |= done.failed
-                seen.update(entry.request_id for entry in offered)
-                if ids := [entry.request_id for entry in new if entry.request_id not in failed]:
+                kept |= done.failed
+                n_failed, n_waiting = n_failed + len(done.failed), n_waiting + len(waiting)
+                seen.update(offered)
+                if ids := [entry.request_id for entry in new if entry.request_id not in kept]:
                     self._engine.settled(ids)
         except EngineUnavailable:
             pass  # what it told is on record, and told again: it changes nothing then
         # `unknown`: asked by the platform itself, to certify an adapter or to warm it.
         figures = {"settled": verdicts["settled"], "conflicts": verdicts["conflict"], "unmetered": verdicts["unknown"]}
-        return with_totals(self._db, NAME, figures) | {"failed": len(failed)}
+        return with_totals(self._db, NAME, figures) | {"waiting": n_waiting, "failed": n_failed}

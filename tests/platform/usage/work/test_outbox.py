@@ -8,8 +8,9 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from lorikeet_platform.auth.principal import Principal
+from lorikeet_platform.clock import HOUR, SECOND
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import Chore
+from lorikeet_platform.db.tables import Chore, Gateway
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.usage.work.outbox import NAME, OutboxDrain
 from tests.support.ledger import (
@@ -152,6 +153,48 @@ def test_a_database_in_trouble_is_told_apart_from_a_record_in_trouble(
     with pytest.raises(OperationalError):
         drain(database, engine)
     assert engine.told == []
+
+
+def a_gateway(db: Database, *, seen_at: int) -> str:
+    gateway_id = new_id("gwy")
+    with db.platform.unit_of_work() as work:
+        work.add(Gateway(id=gateway_id, started_at=NOON, seen_at=seen_at))
+    return gateway_id
+
+
+@pytest.mark.parametrize("state", ["ended", "lost"])
+def test_a_gateway_that_lives_settles_its_own_however_long_the_database_was_away(
+    database: Database, payer: Principal, state: str
+) -> None:
+    """It knows how the request ended, and a lost engine's last note is less than what was delivered."""
+    gateway_id, engine = a_gateway(database, seen_at=NOON - 119 * SECOND), CountingEngine()
+    its, nobodys = opened(database, payer, gateway_id=gateway_id), opened(database, payer, gateway_id="gwy_gone")
+    for each in (its, nobodys):
+        engine.remember(counts_of(payer.tenant_id, each, state=state, completion=5))
+    figures = drain(database, engine)
+    assert (figures["settled"], figures["waiting"]) == (1, 1)
+    assert (record_of(database, its).state, record_of(database, nobodys).state) == ("open", "settled")
+    assert engine.told == [nobodys]
+    assert settled(database, payer, its, completion=7 if state == "lost" else 5) == "settled"
+    assert record_of(database, its).outcome == "ok"
+    figures = drain(database, engine)
+    assert (figures["settled"], figures["conflicts"], figures["waiting"]) == (0, 0, 0)
+    assert engine.unclaimed == set()
+
+
+@pytest.mark.parametrize(
+    ("seen_before", "admitted_before"),
+    [(120 * SECOND, 0), (0, HOUR + SECOND)],
+    ids=["it was not seen for two minutes", "it forgot the request"],
+)
+def test_a_gateways_own_is_anybodys(
+    database: Database, payer: Principal, seen_before: int, admitted_before: int
+) -> None:
+    gateway_id, engine = a_gateway(database, seen_at=NOON - seen_before), CountingEngine()
+    engine.remember(
+        counts_of(payer.tenant_id, opened(database, payer, at=NOON - admitted_before, gateway_id=gateway_id))
+    )
+    assert drain(database, engine)["settled"] == 1
 
 
 def test_totals_outlive_processes(database: Database, payer: Principal) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from lorikeet_engine.errors import EngineUnavailable
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.clock import HOUR, SECOND
 from lorikeet_platform.db.session import Database
@@ -86,6 +89,19 @@ def test_without_an_engine_all_wait(database: Database, payer: Principal) -> Non
     figures = reap(database, CountingEngine(is_up=False))
     assert (figures["reaped"], figures["waiting"]) == (0, 1)
     assert record_of(database, request_id).state == "open"
+
+
+def test_what_is_on_record_does_not_wait_though_the_engine_did_not_hear_of_it(
+    database: Database, payer: Principal
+) -> None:
+    class Deaf(CountingEngine):
+        def settled(self, request_ids: Sequence[str]) -> None:
+            raise EngineUnavailable(f"the connection was lost before {request_ids} were told")
+
+    engine = Deaf()
+    engine.remember(counts_of(payer.tenant_id, opened(database, payer)))
+    figures = reap(database, engine)
+    assert (figures["reaped"], figures["waiting"]) == (1, 0)
 
 
 def test_a_gateway_that_lives_settles_for_itself(database: Database, payer: Principal) -> None:
