@@ -64,7 +64,7 @@ def get_tenant_limits(actor: Acting, request: Request) -> Limits:
 def set_tenant_limits(body: LimitsPut, actor: Acting, request: Request) -> Limits:
     """Set limits of the tenant as a whole; dimensions that are not named stay."""
     context = get_context(request)
-    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
+    with context.db.platform.unit_of_work() as work:
         tenant = service.set_tenant_limits(work, actor.tenant_id, body.changes, actor=actor.name, now=context.clock())
         return Limits.of(service.tenant_limits(work, tenant))
 
