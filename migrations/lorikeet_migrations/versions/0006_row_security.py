@@ -1,8 +1,8 @@
 """Row-level security on Postgres: two roles that own nothing and bypass nothing, and a policy on every tenant's table.
 
-`lorikeet_app` sees the rows of the tenant that the transaction named; `lorikeet_platform` sees all. Roles belong to the
-whole server, so a downgrade takes away what they may do here and leaves them. SQLite has none of this; there the
-session does it.
+`lorikeet_app` sees the rows of the tenant that the transaction named, and changes only those that are the tenant's to
+change; `lorikeet_platform` sees all. Roles belong to the whole server, so a downgrade takes away what they may do here
+and leaves them. SQLite has none of this; there the session does it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,17 @@ TENANT_TABLES = (
     "version_files",
 )
 OTHER_TABLES = ("chores", "gateways", "owner_tokens", "plan_limits", "plans", "sessions")
+# What a tenant pays by and is held by is never removed in its name.
+KEPT = ("api_keys", "budget_counters", "tenant_limits", "tenants", "usage_records")
+# Of these, all that changes in a tenant's name; a row can only be locked by who may change something of it.
+CHANGED = {
+    "budget_counters": ("reserved", "settled"),
+    "tenants": ("created_at",),
+    "usage_records": (
+        *("state", "outcome", "settled_by", "settled_at", "first_token_at", "adapter_id", "version_id"),
+        *("prompt_tokens", "cached_tokens", "completion_tokens"),
+    ),
+}
 # NULLIF: before its first use in a session the setting reads NULL, after a transaction that had it, as an empty string.
 CURRENT_TENANT = "NULLIF(current_setting('app.tenant_id', true), '')"
 
@@ -51,7 +62,12 @@ def upgrade() -> None:
         op.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {PLATFORM}")
     op.execute(f"GRANT SELECT ON plans, plan_limits TO {APP}")
     op.execute(f"REVOKE UPDATE, DELETE ON audit_events FROM {APP}, {PLATFORM}")
-    op.execute(f"REVOKE INSERT, DELETE ON tenants FROM {APP}")
+    op.execute(f"REVOKE DELETE ON {', '.join(KEPT)} FROM {APP}")
+    op.execute(f"REVOKE INSERT ON tenants FROM {APP}")
+    op.execute(f"REVOKE INSERT, UPDATE ON tenant_limits FROM {APP}")
+    for table, columns in CHANGED.items():
+        op.execute(f"REVOKE UPDATE ON {table} FROM {APP}")
+        op.execute(f"GRANT UPDATE ({', '.join(columns)}) ON {table} TO {APP}")
 
 
 def downgrade() -> None:
