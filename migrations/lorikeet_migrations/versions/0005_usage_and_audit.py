@@ -28,6 +28,17 @@ NEW_USAGE_CHECKS = {
     "tokens": "prompt_tokens >= 0 AND completion_tokens >= 0 AND est_tokens >= 0",
     "n": "n >= 1",
 }
+SQLITE_TRIGGERS = {
+    "audit_events_no_update": "BEFORE UPDATE ON audit_events",
+    "audit_events_no_delete": "BEFORE DELETE ON audit_events",
+    # INSERT OR REPLACE removes the row with the same key, or the same rowid, without a DELETE.
+    "audit_events_no_replace": "BEFORE INSERT ON audit_events WHEN EXISTS"
+    " (SELECT 1 FROM audit_events WHERE id = NEW.id OR (rowid = NEW.rowid AND NEW.rowid > 0))",
+}
+POSTGRES_TRIGGERS = {
+    "audit_events_append_only": "BEFORE UPDATE OR DELETE ON audit_events",
+    "audit_events_no_truncate": "BEFORE TRUNCATE ON audit_events",
+}
 NEW_TABLES = (
     "usage_dirty",
     "usage_rollups",
@@ -76,27 +87,24 @@ def _create_audit_events() -> None:
 def _forbid_audit_changes(*, is_forbidden: bool) -> None:
     """Who may write the table may still only add to it."""
     if op.get_bind().dialect.name == "sqlite":
-        for change in ("UPDATE", "DELETE"):
-            name = f"audit_events_no_{change.lower()}"
+        for name, when in SQLITE_TRIGGERS.items():
             op.execute(
-                f"CREATE TRIGGER {name} BEFORE {change} ON audit_events"
-                " BEGIN SELECT RAISE(ABORT, 'audit events are only added'); END"
+                f"CREATE TRIGGER {name} {when} BEGIN SELECT RAISE(ABORT, 'audit events are only added'); END"
                 if is_forbidden
                 else f"DROP TRIGGER {name}"
             )
         return
     if not is_forbidden:
-        op.execute("DROP TRIGGER audit_events_append_only ON audit_events")
+        for name in POSTGRES_TRIGGERS:
+            op.execute(f"DROP TRIGGER {name} ON audit_events")
         op.execute("DROP FUNCTION refuse_audit_change()")
         return
     op.execute(
         "CREATE FUNCTION refuse_audit_change() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN RAISE EXCEPTION 'audit events are only added' USING ERRCODE = 'insufficient_privilege'; END $$"
     )
-    op.execute(
-        "CREATE TRIGGER audit_events_append_only BEFORE UPDATE OR DELETE ON audit_events"
-        " FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change()"
-    )
+    for name, when in POSTGRES_TRIGGERS.items():
+        op.execute(f"CREATE TRIGGER {name} {when} FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change()")
 
 
 def _create_processes() -> None:
