@@ -55,6 +55,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    _revoke_narrow_keys()
     for table in ("key_limits", "tenant_limits"):
         op.drop_table(table)
     _shrink_keys()
@@ -183,6 +184,26 @@ def _extend_keys() -> None:
         postgresql_where=current,
     )
     op.create_index("ix_api_keys_subject", "api_keys", ["tenant_id", "subject_id"])
+
+
+def _revoke_narrow_keys() -> None:
+    """The older schema cannot say what such keys must not do: there they would do everything, from everywhere."""
+    work = op.get_bind()
+    keys = sa.table(
+        "api_keys",
+        *(sa.column(name) for name in ("tenant_id", "id", "subject_id", "status", "revoked_at")),
+        *(sa.column(name, sa.JSON(none_as_null=True)) for name in ("scopes", "allowed_adapters", "ip_allowlist")),
+    )
+    blocked = set(work.execute(sa.text("SELECT tenant_id, subject_id FROM key_limits WHERE value = 0")).all())
+    for key in work.execute(sa.select(keys).where(keys.c.status == "active")).all():
+        is_narrow = not set(ALL_BUT_KEYS) <= set(key.scopes)
+        is_bound = key.allowed_adapters is not None or key.ip_allowlist is not None
+        if is_narrow or is_bound or (key.tenant_id, key.subject_id) in blocked:
+            work.execute(
+                keys.update()
+                .where(keys.c.tenant_id == key.tenant_id, keys.c.id == key.id)
+                .values(status="revoked", revoked_at=time.time_ns() // 1_000)
+            )
 
 
 def _shrink_keys() -> None:

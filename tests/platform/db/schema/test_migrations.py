@@ -246,6 +246,36 @@ def test_what_only_the_newest_schema_can_say_does_not_keep_it_from_going_back(pl
     ]
 
 
+@pytest.mark.parametrize(
+    "narrowed",
+    [
+        """UPDATE api_keys SET scopes = '["inference", "keys:read", "keys:write"]' WHERE id = 'key_1'""",
+        """UPDATE api_keys SET scopes = '[]' WHERE id = 'key_1'""",
+        """UPDATE api_keys SET allowed_adapters = '["adp_1"]' WHERE id = 'key_1'""",
+        """UPDATE api_keys SET allowed_adapters = '[]' WHERE id = 'key_1'""",
+        """UPDATE api_keys SET ip_allowlist = '["10.0.0.0/8"]' WHERE id = 'key_1'""",
+        "INSERT INTO key_limits VALUES ('ten_1', 'key_1', 'rpm', 0, NULL, 'administrator', 1)",
+    ],
+)
+def test_a_key_that_may_do_less_than_an_older_schema_can_say_is_revoked_on_the_way_back(
+    place: Place, narrowed: str
+) -> None:
+    upgrade(place.url, "0003")
+    with place.engine.begin() as work:
+        insert_rows(work, ROWS["0003"])
+    upgrade(place.url)
+    place.run(
+        "INSERT INTO api_keys (tenant_id, id, public_id, secret_mac, pepper_version, name, hint, status, created_at,"
+        " scopes, subject_id, created_by) SELECT tenant_id, 'key_9', 'public9', secret_mac, 1, 'able', hint,"
+        " 'active', 20, scopes, 'key_9', 'administrator' FROM api_keys WHERE id = 'key_1'",
+        narrowed,
+    )
+    downgrade(place.url, "0003")
+    keys = "SELECT id, status, revoked_at IS NULL FROM api_keys WHERE tenant_id = 'ten_1' ORDER BY id"
+    expected = [("key_1", "revoked", False), ("key_2", "revoked", False), ("key_9", "active", True)]
+    assert [(key, status, bool(never)) for key, status, never in place.rows(keys)] == expected
+
+
 def test_a_step_that_fails_leaves_everything_as_it_was(place: Place) -> None:
     upgrade(place.url, "0003")
     with place.engine.begin() as work:
