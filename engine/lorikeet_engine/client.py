@@ -12,7 +12,7 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -143,12 +143,6 @@ class EngineClient:
                 raise EngineUnavailable(f"the engine did not answer within {timeout_s:g} s")
             await asyncio.sleep(0.05)
 
-    async def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
-        return await asyncio.to_thread(self.tokenizer.encode_chat, messages)
-
-    async def encode_text(self, text: str) -> tuple[int, ...]:
-        return await asyncio.to_thread(self.tokenizer.encode, text)
-
     async def generate(self, request: GenerationRequest) -> Generation:
         """Send a request to the engine; iterate over the result, then close it.
 
@@ -272,6 +266,8 @@ class EngineClient:
             await self._socket.send(encode(message), zmq.NOBLOCK)
         except zmq.Again:
             raise EngineUnavailable("the engine is not connected; try again shortly") from None
+        except zmq.ZMQError as error:  # the socket is being closed, or was left without its context
+            raise EngineUnavailable(f"the engine cannot be reached: {error.strerror}") from error
 
     async def _greet(self) -> None:
         while True:

@@ -68,6 +68,7 @@ async def _settled(inference: InferenceService) -> AsyncIterator[None]:
         yield
     finally:
         await inference.drain(0)
+        await inference.close()
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from lorikeet_engine.client import Delta, EngineClient, EngineInfo, Generation, GenerationRequest, RequestCounts, Usage
 from lorikeet_engine.errors import EngineError, EngineUnavailable
+from lorikeet_engine.text.tokenizer import Tokenizer
 
 CONTEXT = 64
 VOCAB = 1000
@@ -60,6 +61,19 @@ class ScriptedGeneration(Generation):
         self.n_closed += 1
 
 
+class WordTokenizer(Tokenizer):
+    """A token is a word."""
+
+    def __init__(self) -> None:
+        """There is nothing to read."""
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(range(1, 1 + len(text.split())))
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+        return tuple(range(1, 1 + sum(1 + len(message["content"].split()) for message in messages)))
+
+
 @dataclass
 class ScriptedEngine(EngineClient):
     """Hands out scripts in order and remembers what was asked."""
@@ -72,6 +86,7 @@ class ScriptedEngine(EngineClient):
     retired: list[tuple[str, str, bool]] = field(default_factory=list)  # tenant, digest, by force
     unloadable: dict[str, EngineError] = field(default_factory=dict)  # by digest
     left: list[RequestCounts] = field(default_factory=list)  # ended, not settled, and nobody's
+    tokenizer: Tokenizer = field(default_factory=WordTokenizer)
     on_record: list[str] = field(default_factory=list)  # request ids that need not be remembered
 
     @property
@@ -91,12 +106,6 @@ class ScriptedEngine(EngineClient):
             block_size=16,
             vocab=VOCAB,
         )
-
-    async def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
-        return tuple(range(1, 1 + sum(1 + len(message["content"].split()) for message in messages)))
-
-    async def encode_text(self, text: str) -> tuple[int, ...]:
-        return tuple(range(1, 1 + len(text.split())))
 
     async def generate(self, request: GenerationRequest) -> Generation:
         script = self.scripts.pop(0) if self.scripts else hello(request.n)

@@ -38,13 +38,13 @@ def answer_tokens(body: SamplingFields, n_prompt: int, n_context: int, limits: E
         PlatformError: invalid_value for more tokens than the limit allows, context_length_exceeded.
     """
     longest = limits["max_output_tokens"]
-    if (1 if body.limit is None else body.limit) > longest.value:
+    wanted = 1 if body.limit is None else body.limit
+    if wanted > longest.value:
         raise PlatformError(
             "invalid_value", f"max_tokens: the {longest.origin}'s limit is {longest.value} tokens", param="max_tokens"
         )
     room = limits["max_context"]
     context, whose = min((n_context, "the model's context"), (room.value, f"the {room.origin}'s limit"))
-    wanted = 1 if body.limit is None else body.limit
     if n_prompt + wanted > context:
         raise PlatformError(
             "context_length_exceeded",

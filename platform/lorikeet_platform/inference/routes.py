@@ -7,6 +7,7 @@ from functools import partial
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from starlette.requests import ClientDisconnect
 
 from lorikeet_platform.auth.scopes import needs
 from lorikeet_platform.context import PlatformContext
@@ -34,6 +35,14 @@ class Inference:
     metrics: GatewayMetrics
 
 
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request before anything is known of its caller; `mark` is of that moment."""
+
+    inference: Inference
+    mark: int
+
+
 def install(app: FastAPI, context: PlatformContext, metrics: GatewayMetrics) -> InferenceService:
     """Give `app` its inference routes; the service is returned for whoever drains it at shutdown."""
     service = InferenceService(
@@ -52,31 +61,34 @@ def install(app: FastAPI, context: PlatformContext, metrics: GatewayMetrics) -> 
     return service
 
 
-async def get_inference(request: Request) -> Inference:  # async: the framework runs other functions in a thread
-    return cast(Inference, request.app.state.inference)
+async def get_visit(request: Request) -> Visit:  # async: the framework runs other functions in a thread
+    inference = cast(Inference, request.app.state.inference)
+    return Visit(inference, inference.service.mark())
 
 
-Serving = Annotated[Inference, Depends(get_inference)]
+# Handlers name it before their caller, and dependencies are met in that order: a caller whose right to be answered ends
+# while his key is looked up has a mark from before.
+Visited = Annotated[Visit, Depends(get_visit)]
 
 
 @router.post(ChatRequest.ROUTE, operation_id="create_chat_completion")
 @needs("inference")
-async def create_chat_completion(request: Request, caller: Caller, inference: Serving) -> Response:
+async def create_chat_completion(request: Request, visit: Visited, caller: Caller) -> Response:
     """Answer a conversation, whole or as a stream."""
-    arrival = inference.service.arrive(caller, request_id_of(request))
-    body = await _read(request, inference, arrival, ChatRequest)
-    call = await inference.service.prepare_chat(arrival, body)
-    return _answer(inference, call, ChatWriter(_heading(call), include_usage=call.include_usage))
+    arrival = Arrival(caller, request_id_of(request), visit.mark)
+    body = await _read(request, visit.inference, arrival, ChatRequest)
+    call = await visit.inference.service.prepare_chat(arrival, body)
+    return _answer(visit.inference, call, ChatWriter(_heading(call), include_usage=call.include_usage))
 
 
 @router.post(CompletionRequest.ROUTE, operation_id="create_completion")
 @needs("inference")
-async def create_completion(request: Request, caller: Caller, inference: Serving) -> Response:
+async def create_completion(request: Request, visit: Visited, caller: Caller) -> Response:
     """Continue a text, whole or as a stream."""
-    arrival = inference.service.arrive(caller, request_id_of(request))
-    body = await _read(request, inference, arrival, CompletionRequest)
-    call = await inference.service.prepare_completion(arrival, body)
-    return _answer(inference, call, TextWriter(_heading(call), include_usage=call.include_usage))
+    arrival = Arrival(caller, request_id_of(request), visit.mark)
+    body = await _read(request, visit.inference, arrival, CompletionRequest)
+    call = await visit.inference.service.prepare_completion(arrival, body)
+    return _answer(visit.inference, call, TextWriter(_heading(call), include_usage=call.include_usage))
 
 
 async def _read(request: Request, inference: Inference, arrival: Arrival, schema: type[Body]) -> Body:
@@ -84,6 +96,9 @@ async def _read(request: Request, inference: Inference, arrival: Arrival, schema
         return parse(await read_json(request), schema)
     except PlatformError as refusal:
         await inference.service.refuse(arrival, refusal)
+    except ClientDisconnect:
+        await inference.service.count(arrival)
+        raise
 
 
 def _heading(call: Call) -> Heading:

@@ -4,52 +4,49 @@
 context. Nothing is recorded until `run`. `run` opens the usage record, starts the generation, and whatever happens
 then (an answer, a refusal, a closed connection, a cancelled task) one `finally` ends both; settling goes on by itself.
 
-Database work is synchronous and short; it runs in threads, out of reach of cancellation.
+Database work and tokenising are synchronous; they run in threads of their own, out of reach of cancellation, and no
+tenant has more than its part of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn, TypeVar
+from functools import partial
+from typing import Final, NoReturn
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from lorikeet_engine.client import EngineClient, EngineInfo, Generation, GenerationRequest
-from lorikeet_engine.errors import (
-    AdapterDamaged,
-    AdapterUnavailable,
-    DeadlineExceeded,
-    EngineError,
-    EngineFailure,
-    Overloaded,
-    RequestRefused,
-)
-from lorikeet_platform.auth.api_keys import invalid_api_key
+from lorikeet_engine.client import EngineClient, Generation, GenerationRequest, Usage
+from lorikeet_engine.errors import AdapterDamaged, EngineError
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.inference.answering import Answering, EndCode
 from lorikeet_platform.inference.bounds import answer_tokens, caps_of, check_answers, check_prompt
-from lorikeet_platform.inference.running import RunningAnswer, Steps
+from lorikeet_platform.inference.running.answer import RunningAnswer, Steps
+from lorikeet_platform.inference.running.answering import Answering, EndCode
+from lorikeet_platform.inference.running.refusals import draining, outcome_of, platform_error, refusal_of
+from lorikeet_platform.inference.running.turns import FairThreads, to_its_end
 from lorikeet_platform.inference.schemas import ChatRequest, CompletionRequest, SamplingFields
 from lorikeet_platform.limits.gating.gate import LimitGate, Passage
 from lorikeet_platform.registry.resolve import ResolvedModel, resolve_model
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.usage.ledger import Outcome
-from lorikeet_platform.usage.service import Ticket, UsageService
+from lorikeet_platform.usage.service import NotRecorded, Ticket, UsageService
 from lorikeet_platform.usage.settling import Settler
 
 SETTLE_S: Final = 2.0  # after the last answer; what is not on record then is the engine's to tell
 WARM_TIMEOUT_S: Final = 10.0  # the caller waits meanwhile
+# The first look up and compute; the second wait for the database, where one tenant's wait for each other anyway.
+PREPARING, PREPARING_OF_TENANT = 8, 4
+OPENING, OPENING_OF_TENANT = 16, 4
 
-T = TypeVar("T")
+Encode = Callable[[], tuple[int, ...]]
 
 log = structlog.get_logger(__name__)
 
@@ -117,49 +114,60 @@ class InferenceService:
         self._base_model = base_model
         self._gate, self._metrics = gate, metrics
         self._settler = Settler(usage, client)
+        self._preparing = FairThreads("prepare", n_threads=PREPARING, n_of_tenant=PREPARING_OF_TENANT)
+        self._opening = FairThreads("open", n_threads=OPENING, n_of_tenant=OPENING_OF_TENANT)
         self._answering = Answering()
         self._draining = False
 
-    def arrive(self, principal: Principal, request_id: str) -> Arrival:
-        return Arrival(principal, request_id, self._answering.mark())
+    def mark(self) -> int:
+        """Of the moment that a request came; see `Arrival`."""
+        return self._answering.mark()
 
     async def refuse(self, arrival: Arrival, error: PlatformError) -> NoReturn:
-        """What cannot even be read counts for its caller's rate, too (R-20). Raises `error`, or that refusal."""
-        passage = await asyncio.to_thread(self._gate.enter, arrival.principal)
+        """What cannot even be read counts for its caller's rate, too (R-20). Raises `error`, or that refusal.
+
+        Whatever `error` says of the connection, that refusal says as well.
+        """
+        try:
+            passage = await self._enter(arrival)
+        except PlatformError as refusal:
+            refusal.headers = error.headers | refusal.headers
+            raise
         error.headers |= passage.headers
         raise error
 
+    async def count(self, arrival: Arrival) -> None:
+        """A request whose caller left before it could be read."""
+        with suppress(PlatformError):
+            await self._enter(arrival)
+
     async def prepare_chat(self, arrival: Arrival, body: ChatRequest) -> Call:
-        passage, resolved = await self._enter(arrival, body)
-        with passage.named_in_refusals():
-            messages = [message.for_template() for message in body.messages]
-            prompt = await _engine_answer(self._client.encode_chat(messages))
-            return self._prepare(arrival, passage, body, resolved, prompt)
+        messages = [message.for_template() for message in body.messages]
+        return await self._prepare(arrival, body, lambda: self._client.tokenizer.encode_chat(messages))
 
     async def prepare_completion(self, arrival: Arrival, body: CompletionRequest) -> Call:
-        passage, resolved = await self._enter(arrival, body)
-        with passage.named_in_refusals():
-            prompt = body.prompt
-            if isinstance(prompt, str):
-                prompt = await _engine_answer(self._client.encode_text(prompt))
-            return self._prepare(arrival, passage, body, resolved, prompt)
+        prompt = body.prompt
+        if isinstance(prompt, str):
+            return await self._prepare(arrival, body, partial(self._client.tokenizer.encode, prompt))
+        return await self._prepare(arrival, body, lambda: prompt)
 
     @asynccontextmanager
     async def run(self, call: Call) -> AsyncIterator[RunningAnswer]:
         """Generate, inside an open usage record. Raises PlatformError for what the engine refuses or fails."""
-        if (code := self._answering.ended_since(call.arrival.mark, call.principal)) is not None:
-            raise refusal_of(code)
+        if self._draining or self._ended_since(call) is not None:
+            raise self.why_ended(call)
         outcome: Outcome = "server_error"
+        opening: asyncio.Future[Ticket] | None = None
         answer = RunningAnswer(call.resolved, self._steps(call), self._clock)
         with self._metrics.in_flight.track_inprogress():
-            opening = asyncio.ensure_future(asyncio.to_thread(self._open_ticket, call))
             try:
+                opening = await self._opening.start(call.principal.tenant_id, partial(self._open_ticket, call))
                 await asyncio.shield(opening)
                 await answer.begin()
                 yield answer
                 outcome = "ok"
             except EngineError as error:
-                outcome = _outcome_of(error)
+                outcome = outcome_of(error)
                 if isinstance(error, AdapterDamaged):
                     await to_its_end(self._take_out(call.principal.tenant_id, answer.resolved))
                 raise platform_error(error) from error
@@ -174,7 +182,8 @@ class InferenceService:
                 outcome = "shed" if is_gone else "server_error"
                 raise
             finally:
-                await to_its_end(self._settle(call, opening, answer, outcome))
+                if opening is not None:
+                    await to_its_end(self._settle(call, opening, answer, outcome))
 
     def track(self, task: asyncio.Task[None], principal: Principal) -> None:
         """`drain` shall wait for this task, and cancel it in the end; `end_running` shall find it."""
@@ -190,12 +199,20 @@ class InferenceService:
     def ended_by(self, task: asyncio.Task[None] | None) -> EndCode | None:
         return self._answering.code_of(task)
 
+    def why_ended(self, call: Call) -> PlatformError:
+        """What is told of a call that was ended, or may not begin, before anything was sent."""
+        code = self._ended_since(call)
+        return draining() if code is None else refusal_of(code)
+
     @property
     def is_draining(self) -> bool:
         return self._draining
 
     async def drain(self, timeout_s: float) -> None:
-        """Refuse new requests, give the running ones `timeout_s`, then end them with an error to the caller."""
+        """Refuse new requests, give the running ones `timeout_s`, then end them with an error to the caller.
+
+        It may be called again, for what the server had in hand meanwhile.
+        """
         self._draining = True
         if running := self._answering.tasks:
             await asyncio.wait(running, timeout=timeout_s)
@@ -205,7 +222,16 @@ class InferenceService:
         if late:
             await asyncio.wait(late)
         await self._settler.drain(SETTLE_S)
+
+    async def close(self) -> None:
+        """After the last drain."""
+        self._settler.close()
+        self._preparing.close()
+        self._opening.close()
         await asyncio.to_thread(self._gate.close)
+
+    def _ended_since(self, call: Call) -> EndCode | None:
+        return self._answering.ended_since(call.arrival.mark, call.principal)
 
     def _steps(self, call: Call) -> Steps:
         tenant_id = call.principal.tenant_id
@@ -214,7 +240,8 @@ class InferenceService:
             return await self._client.generate(replace(call.generation, adapter_digest=resolved.digest))
 
         async def resolve() -> ResolvedModel:
-            return await asyncio.to_thread(self._resolve_in_thread, call.principal, call.resolved.model, call.user)
+            look_up = partial(self._resolve_in_thread, call.principal, call.resolved.model, call.user)
+            return await self._preparing.run(tenant_id, look_up)
 
         async def warm(resolved: ResolvedModel) -> None:
             if resolved.digest is not None:
@@ -230,22 +257,34 @@ class InferenceService:
             except SQLAlchemyError as error:
                 log.error("a damaged adapter is still in service", version=resolved.version_id, exc_info=error)
 
-    async def _enter(self, arrival: Arrival, body: SamplingFields) -> tuple[Passage, ResolvedModel]:
+    async def _enter(self, arrival: Arrival) -> Passage:
         if self._draining:
-            raise PlatformError("draining", "this server is shutting down")
-        return await asyncio.to_thread(self._enter_in_thread, arrival.principal, body.model, body.who)
+            raise draining()
+        return await self._preparing.run(arrival.principal.tenant_id, partial(self._gate.enter, arrival.principal))
 
-    def _enter_in_thread(self, principal: Principal, model: str, user: str | None) -> tuple[Passage, ResolvedModel]:
+    async def _prepare(self, arrival: Arrival, body: SamplingFields, encode: Encode) -> Call:
+        if self._draining:
+            raise draining()
+        prepare = partial(self._prepare_in_thread, arrival, body, encode)
+        return await self._preparing.run(arrival.principal.tenant_id, prepare)
+
+    def _prepare_in_thread(self, arrival: Arrival, body: SamplingFields, encode: Encode) -> Call:
+        principal = arrival.principal
         passage = self._gate.enter(principal)
         with passage.named_in_refusals():
-            return passage, self._resolve_in_thread(principal, model, user)
+            resolved = self._resolve_in_thread(principal, body.model, body.who)
+            check_answers(body, principal.limits)
+            try:
+                return self._call_of(arrival, passage, body, resolved, encode())
+            except EngineError as error:
+                raise platform_error(error) from error
 
     def _resolve_in_thread(self, principal: Principal, model: str, user: str | None) -> ResolvedModel:
         tenant_id, allowed = principal.tenant_id, principal.allowed_adapters
         with self._db.tenant(tenant_id).read() as session:
             return resolve_model(session, tenant_id, model, self._base_model, user=user, allowed_adapters=allowed)
 
-    def _prepare(
+    def _call_of(
         self,
         arrival: Arrival,
         passage: Passage,
@@ -253,8 +292,8 @@ class InferenceService:
         resolved: ResolvedModel,
         prompt: tuple[int, ...],
     ) -> Call:
-        info, principal = self._engine_info(), arrival.principal
-        check_answers(body, principal.limits)
+        """Raises EngineUnavailable, and PlatformError for more than the model or the caller may have."""
+        info, principal = self._client.info, arrival.principal
         check_prompt(prompt, body.PROMPT, info)
         generation = GenerationRequest(
             request_id=arrival.request_id,
@@ -282,12 +321,6 @@ class InferenceService:
             include_usage=body.stream_options.include_usage,
         )
 
-    def _engine_info(self) -> EngineInfo:
-        try:
-            return self._client.info
-        except EngineError as error:
-            raise platform_error(error) from error
-
     def _open_ticket(self, call: Call) -> Ticket:
         self._gate.admit(call.passage, call.most_tokens)
         try:
@@ -307,12 +340,19 @@ class InferenceService:
     async def _settle(
         self, call: Call, opening: asyncio.Future[Ticket], answer: RunningAnswer, outcome: Outcome
     ) -> None:
-        with contextlib.suppress(EngineError):  # an engine that is gone has nothing left to stop
+        try:
             await answer.close()
+        except EngineError:
+            pass  # an engine that is gone has nothing left to stop
+        except Exception as error:  # whatever it is, the place, the tokens and the bill do not depend on it
+            log.error("an answer was not closed", request_id=call.arrival.request_id, exc_info=error)
         usage = answer.usage
         await asyncio.wait([opening])
-        if opening.exception() is not None:
-            return  # no record was opened, so nothing ran
+        if (failure := opening.exception()) is not None:
+            # Nothing ran; a record that may be there all the same is closed with nothing.
+            if isinstance(failure, NotRecorded) and failure.ticket is not None:
+                self._settler.take_over(failure.ticket.settlement(Usage(0, 0), "shed"))
+            return
         self._gate.leave(call.passage, usage.prompt_tokens + usage.completion_tokens)
         self._metrics.count_tokens(
             prompt=usage.prompt_tokens, completion=usage.completion_tokens, cached=usage.cached_tokens
@@ -321,48 +361,3 @@ class InferenceService:
             usage, outcome, answered_by=answer.resolved, first_token_at=answer.first_token_at
         )
         await self._settler.settle(settlement)
-
-
-def platform_error(error: EngineError) -> PlatformError:
-    """What the caller is told of an engine's error; the engine's own failures keep their details to the log."""
-    if isinstance(error, EngineFailure):
-        log.error("engine failed a request", error=type(error).__name__)
-        return PlatformError("internal_error", "the engine failed while working on this request")
-    if isinstance(error, AdapterDamaged):
-        return PlatformError("integrity_error")
-    return PlatformError(error.code, error.message, param=error.param, retry_after_s=error.retry_after_s)
-
-
-def refusal_of(code: EndCode) -> PlatformError:
-    """What is told of an ended right to be answered while nothing was sent yet."""
-    return invalid_api_key() if code == "key_revoked" else PlatformError(code)
-
-
-def _outcome_of(error: EngineError) -> Outcome:
-    """What was turned away is no failure of what should have answered; an adapter that cannot be loaded is one."""
-    if isinstance(error, DeadlineExceeded):
-        return "deadline"
-    if isinstance(error, AdapterUnavailable):
-        return "server_error"
-    return "shed" if isinstance(error, Overloaded | RequestRefused) else "server_error"
-
-
-async def to_its_end(work: Awaitable[T]) -> T:
-    """Await `work` even through cancellations of the calling task; those are raised afterwards."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    return task.result()
-
-
-async def _engine_answer(work: Awaitable[T]) -> T:
-    try:
-        return await work
-    except EngineError as error:
-        raise platform_error(error) from error

@@ -18,8 +18,10 @@ from starlette.types import Receive, Scope, Send
 from lorikeet_engine.client import Delta
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.inference.answers import AnswerWriter, WholeText, error_frame
-from lorikeet_platform.inference.running import RunningAnswer
-from lorikeet_platform.inference.service import Call, InferenceService, refusal_of, to_its_end
+from lorikeet_platform.inference.running.answer import RunningAnswer
+from lorikeet_platform.inference.running.refusals import draining, refusal_of
+from lorikeet_platform.inference.running.turns import to_its_end
+from lorikeet_platform.inference.service import Call, InferenceService
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.web.errors import error_body
 
@@ -47,6 +49,7 @@ class GenerationResponse(Response):
         gone = asyncio.ensure_future(_closed(receive))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            is_gone = gone.done()
         finally:
             gone.cancel()
             if not work.done():
@@ -54,6 +57,10 @@ class GenerationResponse(Response):
                 await to_its_end(asyncio.wait({work}))
         if not work.cancelled():
             work.result()
+        elif not is_gone and not self._is_started:  # ended before its first turn, so that nobody has been told
+            error = self._service.why_ended(self._call)
+            error.headers |= self._call.passage.headers
+            raise error
 
     async def _answer(self, send: Send) -> None:
         try:
@@ -66,7 +73,7 @@ class GenerationResponse(Response):
             if code is not None:
                 await self._fail(PlatformError(code) if self._is_started else refusal_of(code), send)
             elif self._service.is_draining:
-                await self._fail(PlatformError("draining", "this server is shutting down"), send)
+                await self._fail(draining(), send)
             else:
                 raise
         except PlatformError as error:

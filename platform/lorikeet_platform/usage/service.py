@@ -91,6 +91,22 @@ class Ticket:
         )
 
 
+class NotRecorded(PlatformError):
+    """A request is refused because it could not be recorded.
+
+    Attributes:
+        ticket: of a record that may be there all the same, to be settled; None = there is none.
+    """
+
+    def __init__(self, ticket: Ticket | None) -> None:
+        super().__init__("metering_unavailable")
+        self.ticket = ticket
+
+
+class _AnswerLost(Exception):
+    """The database was asked to commit, and whether it did is not known."""
+
+
 class UsageService:
     """Opens tickets and settles them. Synchronous: the inference path calls it in threads.
 
@@ -126,7 +142,8 @@ class UsageService:
             est_tokens: the most that it can use.
 
         Raises:
-            PlatformError: insufficient_quota; metering_unavailable: what cannot be metered is not served.
+            PlatformError: insufficient_quota; metering_unavailable, as NotRecorded where the database failed: what
+                cannot be metered is not served.
         """
         now = self._clock()
         opening = Opening(
@@ -145,13 +162,18 @@ class UsageService:
             period_start=month_start(now),
             admitted_at=now,
         )
+        ticket = Ticket(principal.tenant_id, request_id, self._clock)
         try:
             self._reserve(opening, principal)
         except SQLAlchemyError as error:
             log.error("usage cannot be recorded", request_id=request_id, exc_info=error)
-            raise PlatformError("metering_unavailable") from error
+            raise NotRecorded(None) from error
+        except _AnswerLost as error:
+            log.error("usage may be recorded or not", request_id=request_id, exc_info=error.__cause__)
+            self.metrics.open.inc()
+            raise NotRecorded(ticket) from error
         self.metrics.open.inc()
-        return Ticket(principal.tenant_id, request_id, self._clock)
+        return ticket
 
     def settle(self, settlement: Settlement) -> Verdict:
         """Close a record; the first to do so decides.
@@ -164,7 +186,7 @@ class UsageService:
         self.metrics.open.dec()
         if verdict == "settled":
             self.metrics.settled.labels(settlement.settled_by).inc()
-        elif verdict != "already":
+        elif verdict != "already" and not _is_nothing(verdict, settlement):
             self.metrics.conflicts.inc()
             log.error("a settlement disagrees with what is on record", request_id=settlement.request_id)
         return verdict
@@ -179,10 +201,16 @@ class UsageService:
         of_key = principal.limits["monthly_tokens"].value
         transactions = self._db.tenant(opening.tenant_id)
         for _ in range(TRIES):
+            is_reserved = False
             try:
                 with transactions.unit_of_work() as work:
                     ledger.open_record(work, opening, limit_of_tenant=of_tenant, limit_of_key=of_key)
+                    is_reserved = True
                 return
+            except SQLAlchemyError as error:
+                if is_reserved:
+                    raise _AnswerLost from error
+                raise
             except NotReserved:
                 with transactions.unit_of_work() as work:
                     shortage = ledger.find_shortage(work, opening, limit_of_tenant=of_tenant, limit_of_key=of_key)
@@ -190,6 +218,11 @@ class UsageService:
                 self.metrics.refusals.inc()
                 raise insufficient_quota(opening, shortage)
         raise PlatformError("metering_unavailable", "The month's tokens are contended for right now.")
+
+
+def _is_nothing(verdict: Verdict, settlement: Settlement) -> bool:
+    """What was perhaps never recorded, and used nothing."""
+    return verdict == "unknown" and settlement.prompt_tokens + settlement.completion_tokens == 0
 
 
 def insufficient_quota(opening: Opening, shortage: Shortage) -> PlatformError:

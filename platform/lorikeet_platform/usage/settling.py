@@ -72,16 +72,22 @@ class Settler:
 
     async def settle(self, settlement: Settlement) -> None:
         """Take it over; returns when it was tried once, or after a second. Cancelling the caller changes nothing."""
-        if self._is_closed or self.n_waiting >= MAX_WAITING:
-            _log_open("no room to settle usage", settlement)
-            return
-        waiting = _Waiting(settlement)
-        self._queue.append(waiting)
-        self._see_to_it()
+        waiting = self.take_over(settlement)
         try:
             await asyncio.wait_for(waiting.tried.wait(), FIRST_TRY_S)
         except TimeoutError:
             pass
+
+    def take_over(self, settlement: Settlement) -> _Waiting:
+        """See to it without waiting."""
+        waiting = _Waiting(settlement)
+        if self._is_closed or self.n_waiting >= MAX_WAITING:
+            _log_open("no room to settle usage", settlement)
+            waiting.tried.set()
+            return waiting
+        self._queue.append(waiting)
+        self._see_to_it()
+        return waiting
 
     async def drain(self, timeout_s: float) -> None:
         """Wait until all is settled and the engine told; what is not in time stays open, its figures in the log.

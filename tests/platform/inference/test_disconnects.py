@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message
 
 from lorikeet_engine.client import Delta
-from lorikeet_platform.inference.service import to_its_end
+from lorikeet_platform.inference.running.turns import to_its_end
 from tests.platform.inference.conftest import CHAT, Gateway
 from tests.support.scripted_engine import Hang
 

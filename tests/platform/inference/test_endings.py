@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from lorikeet_engine.client import Delta
-from lorikeet_platform.inference.answering import EndCode
+from lorikeet_platform.inference.running.answering import EndCode
 from tests.platform.inference.conftest import CHAT, Gateway
 from tests.platform.inference.test_disconnects import Connection, until_generating
 from tests.support.scripted_engine import Hang
