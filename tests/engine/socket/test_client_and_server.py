@@ -274,6 +274,31 @@ def test_without_an_engine_requests_are_refused_at_once(byte_model_dir: Path, tm
     asyncio.run(scenario())
 
 
+def test_a_socket_that_fails_is_an_engine_that_cannot_be_reached_and_what_was_to_stop_is_told_later(
+    start_engine: StartEngine, byte_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start_engine(max_model_len=2000, n_blocks=600)
+
+    async def broken(*_: object) -> None:
+        raise zmq.ZMQError(zmq.ENOTSOCK)
+
+    async def scenario(client: EngineClient) -> None:
+        running = await client.generate(generation_request("running", max_tokens=1990))
+        await eventually(lambda: engine.parts.loop.has_work)
+        with monkeypatch.context() as failing:
+            failing.setattr(zmq.asyncio.Socket, "send", broken)
+            for call in (client.generate(generation_request("other")), client.counts(["running"]), client.stats()):
+                with pytest.raises(EngineUnavailable, match="cannot be reached"):
+                    await call
+            assert set(client._sequences) == {"running"}
+            await client.settled(["running"])
+            await running.close()
+        await eventually(lambda: is_given_back(engine))
+        assert await answer(await client.generate(generation_request("next"))) != ("", None)
+
+    with_client(engine, byte_model_dir, scenario)
+
+
 def test_garbage_on_the_socket_does_not_disturb_the_engine(start_engine: StartEngine, byte_model_dir: Path) -> None:
     async def scenario(client: EngineClient) -> None:
         assert client._socket is not None
