@@ -2,14 +2,15 @@
 
 A request is in the book from its submit until it is settled, whoever settles it. Its client has the first word; one
 that is gone, or stays silent, leaves its requests unclaimed, and whoever asks gets them. What was refused was never in
-the book; what ended without a token is, with zeros, as long as the engine lives.
+the book; what ended without a token is, with zeros, as long as the engine lives. What is offered is first noted where
+it survives: an engine that came back with other figures would contradict what is on record by then.
 
 Knows no socket, no file and no clock: what has to survive this process goes to a journal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -43,8 +44,12 @@ class Notebook(Protocol):
         """Returns at once."""
         ...
 
+    def unwritten(self) -> Set[str]:
+        """Requests whose newest note would not survive this process."""
+        ...
+
     def close(self) -> None:
-        """Returns when everything is written."""
+        """Returns when everything is written, or cannot be."""
         ...
 
 
@@ -166,13 +171,25 @@ class Book:
         return [shelf[request_id] for request_id in request_ids for shelf in shelves if request_id in shelf]
 
     def unclaimed(self, now: float) -> list[Use]:
-        """Ended requests that nobody claims, those that have been so for longest first; so many as one answer holds."""
+        """Ended requests that nobody claims and whose figures are safe, so many as one answer holds.
+
+        Those that have been offered have their turn again behind all the others.
+        """
         while self._claimed:
             use = next(iter(self._claimed.values()))
             if now - use.ended_s < self._unclaimed_after_s:
                 break
             self._unclaimed[use.request_id] = self._claimed.pop(use.request_id)
-        return list(islice(self._unclaimed.values(), MOST_OFFERED))
+        unsafe = self._unsafe()
+        safe = (use for use in self._unclaimed.values() if use.request_id not in unsafe)
+        offered = list(islice(safe, MOST_OFFERED))
+        for use in offered:
+            self._unclaimed[use.request_id] = self._unclaimed.pop(use.request_id)
+        return offered
+
+    def _unsafe(self) -> Set[str]:
+        """Requests whose figures would be others after a crash; without a notebook there are none at all then."""
+        return self._notebook.unwritten() | self._ends.keys() if self._notebook else frozenset()
 
     def turn(self, now: float) -> None:
         """Hand to the notebook what is due, at most one batch; cheap when nothing is."""

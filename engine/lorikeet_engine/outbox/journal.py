@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from io import FileIO
 from pathlib import Path
 
@@ -22,6 +22,7 @@ HEADER = b'{"outbox": 1}\n'
 COMPACT_BYTES = 1 << 20  # smaller files are left as they are
 COMPACT_RATIO = 4  # a file is written anew when it is so many times what is live in it
 RETRY_S = 1.0
+CLOSE_S = 5.0  # a disk that hangs holds no engine's end up for longer
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class Journal:
             self._lock.close()
             raise
         self._waiting: dict[str, Note] = {}  # by request: however long the disk takes, its newest note is enough
-        self._storing: dict[str, Note] = {}
+        self._storing: dict[str, Note] = {}  # taken from there, and not on the disk yet
         self._is_open = True
         self._news = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
@@ -69,14 +70,30 @@ class Journal:
                     self._waiting[note.request_id] = note
             self._news.notify()
 
+    def unwritten(self) -> Set[str]:
+        with self._news:
+            return self._waiting.keys() | self._storing.keys()
+
     def close(self) -> None:
+        """A writer that hangs keeps file and lock until the process ends: it may still write."""
         with self._news:
             self._is_open = False
             self._news.notify()
-        self._thread.join()
+        self._thread.join(CLOSE_S)
+        with self._news:
+            self._tell_unwritten()
+        if self._thread.is_alive():
+            return
         if self._file:
             self._file.close()
         self._lock.close()
+
+    def _tell_unwritten(self) -> None:
+        unwritten = [note for note in (self._storing | self._waiting).values() if note.state != "settled"]
+        if unwritten:
+            log.error("the outbox in %s ends without what %d requests have used", self._folder, len(unwritten))
+        for note in unwritten:
+            log.error("not written to the outbox: %s", note)
 
     def _knows(self, request_id: str) -> bool:
         """Whether a line of it is in the file, or is on its way there."""
@@ -86,16 +103,21 @@ class Journal:
         is_open = True
         while is_open:
             with self._news:
-                self._storing = {}
                 self._news.wait_for(self._has_news, timeout=None if self._file else RETRY_S)
-                self._storing, self._waiting = self._waiting, {}
+                taken, self._waiting = self._waiting, {}
+                self._storing |= taken
                 is_open = self._is_open
-            self._store(self._storing.values())
+            is_stored = self._store(taken.values())
+            with self._news:
+                # A note that takes back is not owed: the file is written anew, without the request.
+                kept = {} if is_stored else self._storing
+                self._storing = {name: note for name, note in kept.items() if note.state != "settled"}
 
     def _has_news(self) -> bool:
         return bool(self._waiting) or not self._is_open
 
-    def _store(self, notes: Iterable[Note]) -> None:
+    def _store(self, notes: Iterable[Note]) -> bool:
+        """Whether all of these, and what the disk refused before, are on it."""
         was_whole = self._file is not None
         lines = b"".join([self._take(note) for note in notes])
         is_large = self._file_bytes + len(lines) > max(COMPACT_BYTES, COMPACT_RATIO * self._live_bytes)
@@ -109,9 +131,10 @@ class Journal:
             self._forget_file()
             if was_whole:
                 log.error("the outbox in %s cannot be written, and is in memory alone: %s", self._folder, error)
-        else:
-            if not was_whole:
-                log.info("the outbox in %s is whole again", self._folder)
+            return False
+        if not was_whole:
+            log.info("the outbox in %s is whole again", self._folder)
+        return True
 
     def _take(self, note: Note) -> bytes:
         """Remember the request's state; returns its line."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
@@ -23,6 +24,7 @@ class Notes:
 
     before: Sequence[Note] = ()
     batches: list[Sequence[Note]] = field(default_factory=list)
+    late: set[str] = field(default_factory=set)  # whose notes are not safe yet
     is_closed: bool = False
 
     def restored(self) -> Sequence[Note]:
@@ -31,6 +33,9 @@ class Notes:
     def write(self, notes: Sequence[Note]) -> None:
         assert notes
         self.batches.append(notes)
+
+    def unwritten(self) -> set[str]:
+        return self.late
 
     def close(self) -> None:
         self.is_closed = True
@@ -82,7 +87,7 @@ def test_the_prompt_counts_from_the_first_token_on() -> None:
     assert (use.prompt_tokens, use.cached_tokens, use.completion_tokens) == (5, 4, 1)
 
 
-def test_what_a_client_leaves_is_noted_with_the_next_turn_and_offered_at_once() -> None:
+def test_what_a_client_leaves_is_noted_with_the_next_turn_and_offered_then() -> None:
     notes = Notes()
     book = book_of(notes)
     mine, other = opened(book, "mine", owner="gone"), opened(book, "other")
@@ -92,9 +97,46 @@ def test_what_a_client_leaves_is_noted_with_the_next_turn_and_offered_at_once() 
     book.turn(0.2)
     assert notes.batches == []
     book.leave("gone")
-    assert names(book.unclaimed(0.2)) == ["mine"]
     book.turn(0.2)
     assert Note("mine", "anna", "ended", 5, 0, 2) in notes.batches[0]
+    assert names(book.unclaimed(0.2)) == ["mine"]
+
+
+def test_nothing_is_offered_before_its_last_figures_would_survive_a_crash() -> None:
+    """Or it is billed by these, and the next engine offers what it had noted before."""
+    notes = Notes()
+    book = book_of(notes)
+    use = opened(book, owner="gone")
+    count(book, use, NOTED_TOKENS)
+    book.turn(0.1)
+    count(book, use, 40)
+    book.end_answer(use, 0.2)
+    book.leave("gone")
+    assert book.unclaimed(0.2) == []
+    notes.late.add("r")
+    book.turn(0.3)
+    assert book.unclaimed(0.3) == []
+    notes.late.clear()
+    assert names(book.unclaimed(0.3)) == ["r"]
+    assert notes.left()["r"].completion_tokens == NOTED_TOKENS + 40
+
+
+def test_what_has_no_token_or_no_notebook_has_nothing_to_wait_for() -> None:
+    for book, n_tokens in ((book_of(Notes()), 0), (book_of(), 2)):
+        use = opened(book, owner="gone")
+        count(book, use, n_tokens)
+        book.end_answer(use, 0.1)
+        book.leave("gone")
+        assert names(book.unclaimed(0.1)) == ["r"]
+
+
+def test_what_nobody_settles_keeps_nothing_else_from_being_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lorikeet_engine.outbox.book.MOST_OFFERED", 2)
+    book = book_of()
+    for name in ("a", "b", "c", "d", "e"):
+        book.end_answer(opened(book, name, owner="gone"), 0.1)
+    book.leave("gone")
+    assert [names(book.unclaimed(0.1)) for _ in range(3)] == [["a", "b"], ["c", "d"], ["e", "a"]]
 
 
 def test_progress_is_noted_once_a_second_or_after_so_many_tokens_of_one_request_all_in_one_batch() -> None:
@@ -209,8 +251,12 @@ class BookMachine(RuleBasedStateMachine):
             while use.owner == owner and use.n_answers:
                 self.book.end_answer(use, self.now)
         self.book.leave(owner)
+        self.turn(0.01)
         offered = names(self.book.unclaimed(self.now))
         assert {name for name, use in self.uses.items() if use.owner == owner} <= set(offered)
+        for name in offered:
+            use, left = self.uses[name], self.notes.left()
+            assert use.completion_tokens == (left[name].completion_tokens if name in left else 0)
         assert set(offered) <= set(self.uses)
 
     @rule(seconds=st.floats(0.01, 3.0))

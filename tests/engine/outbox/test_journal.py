@@ -134,8 +134,10 @@ def test_f_20_a_full_disk_costs_nothing_when_there_is_room_again(
     journal.write([RAN])
     until(lambda: "No space left on device" in caplog.text)
     journal.write([ENDED])
+    assert journal.unwritten() == {"ran", "ended"}
     has_room = True
     until(lambda: (tmp_path / "outbox.jsonl").read_bytes().count(b"\n") == 3)
+    until(lambda: not journal.unwritten())
     journal.close()
     assert reopened(tmp_path) == [RAN, ENDED]
 
@@ -162,6 +164,49 @@ def test_a_disk_that_hangs_is_owed_no_more_than_one_note_of_each_request(
     goes_on.set()
     journal.close()
     assert reopened(tmp_path) == [RAN._replace(completion_tokens=999)]
+
+
+def test_a_disk_that_hangs_for_good_does_not_hold_the_engines_end_up_and_what_it_lacks_is_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(journal_module, "CLOSE_S", 0.2)
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hanging(_: FileIO, __: bytes) -> None:
+        hangs.set()
+        goes_on.wait(20)
+
+    journal = Journal(tmp_path)
+    monkeypatch.setattr(journal_module, "_write", hanging)
+    journal.write([ENDED, Note("gone", "anna", "running", 1, 0, 1)])
+    assert hangs.wait(10)
+    journal.write([RAN, Note("gone", "anna", "settled")])
+    began = time.monotonic()
+    journal.close()
+    took_s = time.monotonic() - began
+    goes_on.set()
+    assert took_s < 10
+    assert "ends without what 2 requests have used" in caplog.text
+    assert str(RAN) in caplog.text
+    assert str(ENDED) in caplog.text
+    with pytest.raises(ValueError, match="another engine uses it"):  # what hangs may still write
+        Journal(tmp_path)
+
+
+def test_what_a_full_disk_never_took_is_in_the_log_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def into_a_full_disk(_: FileIO, __: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    journal = Journal(tmp_path)
+    journal.write([ENDED])
+    until(lambda: not journal.unwritten())
+    monkeypatch.setattr(journal_module, "_write", into_a_full_disk)
+    journal.write([RAN])
+    journal.close()
+    assert "ends without what 1 requests have used" in caplog.text
+    assert str(RAN) in caplog.text
 
 
 WRITER = """
