@@ -56,6 +56,21 @@ def test_the_notes_name_the_secrets_that_the_release_needs() -> None:
     assert "bird-lorikeet-database, bird-lorikeet-broker, vaulted, bird-lorikeet-engine-socket-key" in notes
 
 
+def test_the_notes_warn_of_a_login_that_may_do_more_than_serve() -> None:
+    one, two = {"value": "postgresql+psycopg://one@db/x"}, {"existingSecret": "another"}
+    both = "secrets.databaseOwner and secrets.databasePlatform;"
+    for secrets, told in (
+        ({}, ("as the owner of its tables", both)),
+        ({"databasePlatform": one}, ("as the owner of its tables", "\nsecrets.databaseOwner;")),
+        ({"databaseOwner": two}, ("by one login that sees every tenant", "\nsecrets.databasePlatform;")),
+    ):
+        notes = render({"secrets": secrets}).notes
+        assert notes.count("WARNING") == 1
+        for words in told:
+            assert words in notes
+    assert "WARNING" not in render({"secrets": {"databaseOwner": one, "databasePlatform": two}}).notes
+
+
 def test_the_longest_release_name_still_gives_valid_object_names() -> None:
     for document in render({}, name="a" * 53).documents:
         assert len(document["metadata"]["name"]) <= 63
