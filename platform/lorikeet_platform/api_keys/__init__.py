@@ -1,1 +1,1 @@
-"""Keys of tenants: making, listing, revoking."""
+"""Keys of tenants: who may make, change and end which, and what ends with them."""

@@ -7,7 +7,7 @@ unsaid is as its own, so that a key of a narrow key is no wider by omission.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Literal, cast
 
@@ -17,6 +17,11 @@ from lorikeet_platform.auth.scopes import DEFAULT_SCOPES, SCOPES, Scope
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.limits.effective import WITH_BURST, Dimension, Figures
 from lorikeet_platform.limits.service import Changes
+
+# Of these, every lineage has as much as its limit says; the other limits are of each request alone.
+COUNTED_OVER_REQUESTS: Final[frozenset[Dimension]] = frozenset(
+    ("rpm", "tpm", "concurrent", "queue_depth", "monthly_tokens")
+)
 
 
 class Unsaid(Enum):
@@ -57,16 +62,28 @@ def as_maker(maker: Principal | None) -> Grant:
     """What a key is about which nothing is said."""
     if maker is None:
         return EVERYTHING
-    return Grant(
-        scopes=frozenset(DEFAULT_SCOPES) & maker.scopes,
-        allowed_adapters=maker.allowed_adapters,
-        ip_allowlist=tuple(map(str, maker.networks)) or None,
-        expires_at=maker.expires_at,
-    )
+    return replace(_grant_of(maker), scopes=frozenset(DEFAULT_SCOPES) & maker.scopes)
 
 
 def ordered(scopes: frozenset[Scope]) -> list[Scope]:
     return [scope for scope in SCOPES if scope in scopes]
+
+
+def field_beyond(wanted: Grant, bound: Grant) -> str | None:
+    """The first field in which `wanted` may something that `bound` may not."""
+    adapters, wanted_adapters = bound.allowed_adapters, wanted.allowed_adapters
+    networks = [parse_network(text) for text in bound.ip_allowlist or ()]
+    wanted_networks = [parse_network(text) for text in wanted.ip_allowlist or ()]
+    ends_at = bound.expires_at
+    if wanted.scopes - bound.scopes:
+        return "scopes"
+    if adapters is not None and (wanted_adapters is None or wanted_adapters - adapters):
+        return "allowed_adapters"
+    if networks and not (wanted_networks and all(covers(networks, network) for network in wanted_networks)):
+        return "ip_allowlist"
+    if ends_at is not None and (wanted.expires_at is None or wanted.expires_at > ends_at):
+        return "expires_at"
+    return None
 
 
 def check_grant(maker: Principal | None, grant: Grant, *, keys_make_keys: bool) -> None:
@@ -81,19 +98,13 @@ def check_grant(maker: Principal | None, grant: Grant, *, keys_make_keys: bool) 
         )
     if maker is None:
         return
-    if beyond := grant.scopes - maker.scopes:
+    if missing := grant.scopes - maker.scopes:
         raise PlatformError(
-            "insufficient_scope", f"Your key does not have the scope {ordered(beyond)[0]} itself.", "scopes"
+            "insufficient_scope", f"Your key does not have the scope {ordered(missing)[0]} itself.", "scopes"
         )
-    allowed = maker.allowed_adapters
-    if allowed is not None and (grant.allowed_adapters is None or grant.allowed_adapters - allowed):
-        raise _beyond("allowed_adapters")
-    if maker.networks:
-        wanted = [parse_network(text) for text in grant.ip_allowlist or ()]
-        if not wanted or not all(covers(maker.networks, network) for network in wanted):
-            raise _beyond("ip_allowlist")
-    if maker.expires_at is not None and (grant.expires_at is None or grant.expires_at > maker.expires_at):
-        raise _beyond("expires_at")
+    field = field_beyond(grant, _grant_of(maker))
+    if field is not None:
+        raise _beyond(field)
 
 
 def check_limits(maker: Principal | None, changes: Changes) -> None:
@@ -126,6 +137,23 @@ def check_limited(maker: Principal | None, own: Figures) -> None:
         figures = own.get(dimension)
         if figures is None or figures[0] > bound.value:
             raise _beyond(f"limits.{dimension}")
+        if dimension in WITH_BURST and _burst(figures) > bound.burst:
+            raise _beyond(f"limits.{dimension}")
+
+
+def check_new_budget(maker: Principal | None) -> None:
+    """Whether `maker` may get the secret of another lineage, which rates and budgets count on its own.
+
+    Whose own requests or tokens are counted must not have them counted anew.
+
+    Raises:
+        PlatformError: insufficient_scope.
+    """
+    counted = () if maker is None else sorted(COUNTED_OVER_REQUESTS & set(maker.limits.of_key))
+    if counted:
+        raise PlatformError(
+            "insufficient_scope", f"A key with a limit of its own on {counted[0]} makes no keys: each would count anew."
+        )
 
 
 def limits_as_maker(maker: Principal | None, changes: Changes) -> Changes:
@@ -137,6 +165,15 @@ def limits_as_maker(maker: Principal | None, changes: Changes) -> Changes:
         for dimension, limit in maker.limits.of_key.items()
     }
     return {**own, **changes}
+
+
+def _grant_of(maker: Principal) -> Grant:
+    return Grant(
+        scopes=maker.scopes,
+        allowed_adapters=maker.allowed_adapters,
+        ip_allowlist=tuple(map(str, maker.networks)) or None,
+        expires_at=maker.expires_at,
+    )
 
 
 def _burst(figures: tuple[int, int | None]) -> int:

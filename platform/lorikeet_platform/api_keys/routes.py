@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Request
 from sqlalchemy.orm import Session
 
 from lorikeet_platform.accounts.access import Admin
-from lorikeet_platform.api_keys import service
+from lorikeet_platform.api_keys import revoking, service
 from lorikeet_platform.api_keys.schemas import (
     Key,
     KeyCreate,
@@ -18,6 +18,7 @@ from lorikeet_platform.api_keys.schemas import (
     KeyRotate,
     KeyWithSecret,
     LeakedKey,
+    RevokedKey,
 )
 from lorikeet_platform.auth.actor import FindActor
 from lorikeet_platform.auth.scopes import needs
@@ -68,12 +69,12 @@ leak_router = APIRouter(prefix="/admin/v1", tags=["keys"], route_class=StrictJso
 
 
 @leak_router.post("/leaked_keys", operation_id="report_leaked_key")
-def report_leaked_key(body: LeakedKey, _admin: Admin, request: Request) -> Key:
-    """Revoke a key that was found where it should not be, whosever it is."""
+def report_leaked_key(body: LeakedKey, _admin: Admin, request: Request) -> RevokedKey:
+    """Revoke a key that was found where it should not be, whosever it is, and the keys that it was rotated from."""
     context = get_context(request)
     with context.db.platform.unit_of_work() as work:
-        key = service.report_leak(work, context.pepper, body.key, now=context.clock())
-        return _key(work, key)
+        revoked = revoking.report_leak(work, context.pepper, body.key, now=context.clock(), with_made=body.with_made)
+        return _revoked(work, revoked)
 
 
 @needs()
@@ -136,11 +137,17 @@ def rotate_key(key_id: KeyId, body: KeyRotate, actor: Acting, request: Request) 
 
 
 @needs("keys:write")
-def revoke_key(key_id: KeyId, body: KeyRevoke, actor: Acting, request: Request) -> Key:
-    """The key stops working at once and its running answers end: here now, in other processes within a second."""
+def revoke_key(key_id: KeyId, body: KeyRevoke, actor: Acting, request: Request) -> RevokedKey:
+    """The key stops working at once and its running answers end: here now, in other processes within a second.
+
+    So do those that it was rotated from, and with `with_made` those that were made with it.
+    """
     context = get_context(request)
     with context.db.tenant(actor.tenant_id).unit_of_work() as work:
-        return _key(work, service.revoke_key(work, key_id, actor=actor, reason=body.reason, now=context.clock()))
+        revoked = revoking.revoke_key(
+            work, key_id, actor=actor, reason=body.reason, now=context.clock(), with_made=body.with_made
+        )
+        return _revoked(work, revoked)
 
 
 @needs("keys:read")
@@ -161,6 +168,11 @@ def set_key_limits(key_id: KeyId, body: LimitsPut, actor: Acting, request: Reque
 
 def _key(work: Session, key: ApiKey) -> Key:
     return Key.of(key, service.adapter_names(work, key.tenant_id, [key]))
+
+
+def _revoked(work: Session, revoked: revoking.Revoked) -> RevokedKey:
+    names = service.adapter_names(work, revoked.key.tenant_id, [revoked.key, *revoked.made])
+    return RevokedKey.with_made(revoked, names)
 
 
 def _limits(work: Session, key: ApiKey) -> Limits:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lorikeet_platform.api_keys.minting import UNSAID, Wanted
+from lorikeet_platform.api_keys.revoking import Revoked
 from lorikeet_platform.api_keys.service import LONGEST_OVERLAP_HOURS
 from lorikeet_platform.auth.addresses import parse_network
 from lorikeet_platform.auth.scopes import Scope
@@ -36,6 +37,8 @@ Networks = Annotated[
     list[Annotated[str, Field(max_length=64), AfterValidator(_network)]], Field(min_length=1, max_length=MAX_NETWORKS)
 ]
 UnixSeconds = Annotated[int, Field(ge=0, le=LATEST_S, strict=True)]
+
+WithMade = Annotated[bool, Field(strict=True, description="revoke the keys that were made with it, too")]
 
 
 class _KeyFields(BaseModel):
@@ -88,12 +91,14 @@ class KeyRevoke(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reason: str | None = Field(default=None, max_length=500)
+    with_made: WithMade = False
 
 
 class LeakedKey(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     key: str = Field(max_length=200, description="the whole key, as it was found")
+    with_made: WithMade = False
 
 
 class Key(BaseModel):
@@ -134,6 +139,17 @@ class KeyWithSecret(Key):
     @classmethod
     def with_secret(cls, key: ApiKey, adapter_names: Mapping[str, str], secret: str) -> KeyWithSecret:
         return cls.model_validate({**_shown(key, adapter_names), "secret": secret})
+
+
+class RevokedKey(Key):
+    made_keys: list[Key] = Field(
+        description="that worked until then and were made with it, with those it was rotated from, or with these"
+    )
+
+    @classmethod
+    def with_made(cls, revoked: Revoked, adapter_names: Mapping[str, str]) -> RevokedKey:
+        made = [_shown(key, adapter_names) for key in revoked.made]
+        return cls.model_validate({**_shown(revoked.key, adapter_names), "made_keys": made})
 
 
 class KeyList(Listing[Key]):

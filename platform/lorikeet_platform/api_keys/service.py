@@ -6,7 +6,6 @@ and limits hang on the lineage, and go on.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
@@ -15,23 +14,24 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from lorikeet_platform.api_keys.authority import actor_now, check_reach, grant_of, is_live, lock_tenant
 from lorikeet_platform.api_keys.minting import (
     UNSAID,
     Grant,
     Wanted,
     as_maker,
     check_grant,
-    check_limited,
     check_limits,
+    check_new_budget,
+    field_beyond,
     limits_as_maker,
     ordered,
 )
 from lorikeet_platform.audit.service import Action, record
 from lorikeet_platform.auth.actor import ADMINISTRATOR, Actor
-from lorikeet_platform.auth.key_format import is_well_formed, new_key, public_id_of
+from lorikeet_platform.auth.key_format import new_key
 from lorikeet_platform.auth.notices import Notice, announce
 from lorikeet_platform.auth.pepper import Pepper
-from lorikeet_platform.auth.scopes import Scope
 from lorikeet_platform.clock import HOUR, unix_seconds
 from lorikeet_platform.db.conflicts import add_or_raise, is_collision
 from lorikeet_platform.db.tables import Adapter, ApiKey, Tenant
@@ -39,7 +39,7 @@ from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.limits.effective import COUNTED_BY_KEY
 from lorikeet_platform.limits.service import Changes, checked, set_key_limits, write_key_limits
-from lorikeet_platform.limits.stored import key_figures, limits_of_tenant
+from lorikeet_platform.limits.stored import limits_of_tenant
 from lorikeet_platform.registry.catalogue import find_adapter
 
 LONGEST_OVERLAP_HOURS: Final = 168
@@ -63,17 +63,18 @@ def create_key(
         PlatformError: name_conflict (a name is free again once its key is revoked), key_quota_exceeded,
             insufficient_scope, invalid_value, not_found for an adapter.
     """
-    actor = actor or Actor(tenant_id, ADMINISTRATOR)
-    tenant = work.get_one(Tenant, tenant_id, with_for_update={"key_share": True})
+    tenant = lock_tenant(work, tenant_id)
+    actor = actor_now(work, tenant, actor or Actor(tenant_id, ADMINISTRATOR), now)
     given = checked(limits or {}, COUNTED_BY_KEY)
     check_limits(actor.key, given)
+    check_new_budget(actor.key)
     grant = _apply(work, tenant_id, as_maker(actor.key), wanted, now)
     check_grant(actor.key, grant, keys_make_keys=tenant.keys_make_keys)
     _check_quota(work, tenant, now)
     key, text = _new_row(pepper, tenant_id=tenant_id, name=name, grant=grant, created_by=actor.name, now=now)
     add_or_raise(work, key, _name_taken(name))
     write_key_limits(work, key, limits_as_maker(actor.key, given), actor=actor.name, now=now)
-    _record(work, key, actor, "key.create", now, {"name": name, **_details(grant), "limits": dict(given)})
+    _record(work, key, actor, "key.create", now, {**_shown(name, grant), "limits": dict(given)})
     return key, text
 
 
@@ -82,39 +83,41 @@ def list_keys(work: Session, tenant_id: str) -> list[ApiKey]:
     return list(work.scalars(select(ApiKey).where(ApiKey.tenant_id == tenant_id).order_by(ApiKey.id)))
 
 
-def get_key(work: Session, tenant_id: str, key_id: str, *, for_update: bool = False) -> ApiKey:
+def get_key(work: Session, tenant_id: str, key_id: str) -> ApiKey:
     """Raises PlatformError(not_found), for another tenant's key as for none."""
-    mine = select(ApiKey).where(ApiKey.tenant_id == tenant_id, ApiKey.id == key_id)
-    if for_update:
-        mine = mine.with_for_update(key_share=True)
-    key = work.scalars(mine, execution_options={"populate_existing": for_update}).one_or_none()
+    key = work.get(ApiKey, (tenant_id, key_id))
     if key is None:
         raise PlatformError("not_found", f"There is no key {quoted(key_id)}.", "id")
     return key
 
 
 def update_key(work: Session, key_id: str, wanted: Wanted, *, actor: Actor, now: int) -> ApiKey:
-    """Change what is said of the key in use.
+    """Change what is said of the key; one that was rotated can be narrowed alone.
 
     Raises:
         PlatformError: not_found, state_conflict, name_conflict, insufficient_scope, invalid_value.
     """
-    key = get_key(work, actor.tenant_id, key_id, for_update=True)
-    _check_in_use(key, now)
-    grant = _apply(work, key.tenant_id, _grant_of(key), wanted, now)
-    _check_reach(work, key, grant, actor)
-    key.scopes = cast(list[str], ordered(grant.scopes))
-    key.allowed_adapters = None if grant.allowed_adapters is None else sorted(grant.allowed_adapters)
-    key.ip_allowlist = None if grant.ip_allowlist is None else list(grant.ip_allowlist)
-    key.expires_at = grant.expires_at
-    key.name = name = key.name if wanted.name is UNSAID else wanted.name
+    tenant = lock_tenant(work, actor.tenant_id)
+    actor = actor_now(work, tenant, actor, now)
+    key = get_key(work, tenant.id, key_id)
+    grant = _apply(work, tenant.id, grant_of(key), wanted, now)
+    _check_change(key, grant, wanted, now)
+    check_reach(work, tenant, key, actor)
+    check_reach(work, tenant, key, actor, grant)
+    name = key.name if wanted.name is UNSAID else wanted.name
+    before, after = _shown(key.name, grant_of(key)), _shown(name, grant)
+    changed = {field: value for field, value in after.items() if value != before[field]}
+    if not changed:
+        return key
+    key.name, key.expires_at, key.scopes = name, grant.expires_at, cast(list[str], ordered(grant.scopes))
+    key.allowed_adapters, key.ip_allowlist = _sorted(grant.allowed_adapters), _listed(grant.ip_allowlist)
     try:
         work.flush()
     except IntegrityError as error:
         if not is_collision(error):
             raise
         raise _name_taken(name) from None
-    _record(work, key, actor, "key.update", now, {"name": name, **_details(grant)})
+    _record(work, key, actor, "key.update", now, changed)
     announce(work, Notice(key.tenant_id, key.id, "changed", now))
     return key
 
@@ -122,15 +125,22 @@ def update_key(work: Session, key_id: str, wanted: Wanted, *, actor: Actor, now:
 def rotate_key(
     work: Session, pepper: Pepper, key_id: str, *, overlap_hours: int, actor: Actor, now: int
 ) -> tuple[ApiKey, str]:
-    """The next key of the lineage and its text; the old one works for `overlap_hours` more.
+    """The next key of the lineage and its text; the old one works for `overlap_hours` more, and none before it.
 
     Raises:
         PlatformError: not_found, state_conflict, insufficient_scope.
     """
-    old = get_key(work, actor.tenant_id, key_id, for_update=True)
+    tenant = lock_tenant(work, actor.tenant_id)
+    actor = actor_now(work, tenant, actor, now)
+    old = get_key(work, tenant.id, key_id)
     _check_in_use(old, now)
-    grant = _grant_of(old)
-    _check_reach(work, old, grant, actor)
+    grant = grant_of(old)
+    check_reach(work, tenant, old, actor)
+    if actor.key is not None and actor.key.subject_id != old.subject_id:
+        check_new_budget(actor.key)
+    before = _in_overlap(work, old, now)
+    for key in before:
+        key.expires_at = now
     ends_at = now + overlap_hours * HOUR
     old.replaced_at = now
     old.expires_at = ends_at if old.expires_at is None else min(old.expires_at, ends_at)
@@ -141,35 +151,9 @@ def rotate_key(
     work.flush()
     details = {"rotated_from": old.id, "overlap_hours": overlap_hours}
     _record(work, key, actor, "key.rotate", now, details)
-    announce(work, Notice(old.tenant_id, old.id, "changed", now))
+    for ending in (*before, old):
+        announce(work, Notice(old.tenant_id, ending.id, "changed", now))
     return key, text
-
-
-def revoke_key(work: Session, key_id: str, *, actor: Actor, now: int, reason: str | None = None) -> ApiKey:
-    """The key, revoked, for every process to know; a second time changes nothing.
-
-    Raises:
-        PlatformError: not_found.
-    """
-    key = get_key(work, actor.tenant_id, key_id, for_update=True)
-    _revoke(work, key, actor, "key.revoke", now, reason)
-    return key
-
-
-def report_leak(work: Session, pepper: Pepper, text: str, *, now: int) -> ApiKey:
-    """Revoke the key that somebody found somewhere, whoever's it is.
-
-    Raises:
-        PlatformError: invalid_value for what is no key, not_found for one that is not ours.
-    """
-    if not is_well_formed(text):
-        raise PlatformError("invalid_value", "That is not a whole API key.", "key")
-    mine = select(ApiKey).where(ApiKey.public_id == public_id_of(text)).with_for_update(key_share=True)
-    key = work.scalars(mine).one_or_none()
-    if key is None or not hmac.compare_digest(pepper.mac(text, key.pepper_version), key.secret_mac):
-        raise PlatformError("not_found", "There is no such key.", "key")
-    _revoke(work, key, Actor(key.tenant_id, ADMINISTRATOR), "key.leaked", now, "leaked")
-    return key
 
 
 def change_limits(work: Session, key_id: str, changes: Changes, *, actor: Actor, now: int) -> ApiKey:
@@ -178,7 +162,10 @@ def change_limits(work: Session, key_id: str, changes: Changes, *, actor: Actor,
     Raises:
         PlatformError: not_found, invalid_value, insufficient_scope.
     """
-    key = get_key(work, actor.tenant_id, key_id, for_update=True)
+    tenant = lock_tenant(work, actor.tenant_id)
+    actor = actor_now(work, tenant, actor, now)
+    key = get_key(work, tenant.id, key_id)
+    check_reach(work, tenant, key, actor)
     check_limits(actor.key, checked(changes, COUNTED_BY_KEY))
     set_key_limits(work, key, changes, actor=actor.name, now=now)
     return key
@@ -227,27 +214,28 @@ def _check_quota(work: Session, tenant: Tenant, now: int) -> None:
 
 
 def _check_in_use(key: ApiKey, now: int) -> None:
-    is_over = key.expires_at is not None and key.expires_at <= now
-    if key.status != "active" or is_over or key.replaced_at is not None:
+    if key.replaced_at is not None or not is_live(key, now):
         state = "revoked" if key.status != "active" else "rotated" if key.replaced_at is not None else "expired"
         raise PlatformError("state_conflict", f"The key is {state}.", "id")
 
 
-def _check_reach(work: Session, key: ApiKey, grant: Grant, actor: Actor) -> None:
-    """Whoever changes a key, or gets its next secret, could have made it as it then is."""
-    has_already = "keys:write" in key.scopes  # without effect while the tenant's setting is off
-    tenant = work.get_one(Tenant, key.tenant_id)
-    check_grant(actor.key, grant, keys_make_keys=tenant.keys_make_keys or has_already)
-    check_limited(actor.key, key_figures(work, key.tenant_id, key.subject_id))
+def _check_change(key: ApiKey, grant: Grant, wanted: Wanted, now: int) -> None:
+    """A key that was rotated works on for a while: until then it can be narrowed, and nothing else."""
+    narrows = wanted.name is UNSAID and field_beyond(grant, grant_of(key)) is None
+    if key.replaced_at is None or not is_live(key, now) or not narrows:
+        _check_in_use(key, now)
 
 
-def _grant_of(key: ApiKey) -> Grant:
-    return Grant(
-        scopes=frozenset(cast(list[Scope], key.scopes)),
-        allowed_adapters=None if key.allowed_adapters is None else frozenset(key.allowed_adapters),
-        ip_allowlist=None if key.ip_allowlist is None else tuple(key.ip_allowlist),
-        expires_at=key.expires_at,
+def _in_overlap(work: Session, key: ApiKey, now: int) -> Sequence[ApiKey]:
+    """Keys of the lineage that were rotated and work on."""
+    mine = (
+        ApiKey.tenant_id == key.tenant_id,
+        ApiKey.subject_id == key.subject_id,
+        ApiKey.status == "active",
+        ApiKey.replaced_at.is_not(None),
+        ApiKey.expires_at > now,
     )
+    return work.scalars(select(ApiKey).where(*mine)).all()
 
 
 def _new_row(
@@ -259,8 +247,8 @@ def _new_row(
         id=key_id,
         subject_id=key_id,
         scopes=ordered(grant.scopes),
-        allowed_adapters=None if grant.allowed_adapters is None else sorted(grant.allowed_adapters),
-        ip_allowlist=None if grant.ip_allowlist is None else list(grant.ip_allowlist),
+        allowed_adapters=_sorted(grant.allowed_adapters),
+        ip_allowlist=_listed(grant.ip_allowlist),
         expires_at=grant.expires_at,
         created_by=created_by,
         public_id=made.public_id,
@@ -274,26 +262,26 @@ def _new_row(
     return key, made.text
 
 
-def _revoke(work: Session, key: ApiKey, actor: Actor, action: Action, now: int, reason: str | None) -> None:
-    if key.status != "active":
-        return
-    key.status, key.revoked_at, key.revoke_reason = "revoked", now, reason
-    work.flush()
-    _record(work, key, actor, action, now, {"name": key.name, "reason": reason})
-    announce(work, Notice(key.tenant_id, key.id, "key_revoked", now))
-
-
 def _record(work: Session, key: ApiKey, actor: Actor, action: Action, now: int, details: dict[str, Any]) -> None:
     record(work, tenant_id=key.tenant_id, actor=actor.name, action=action, subject=key.id, now=now, details=details)
 
 
-def _details(grant: Grant) -> dict[str, Any]:
+def _shown(name: str, grant: Grant) -> dict[str, Any]:
     return {
+        "name": name,
         "scopes": ordered(grant.scopes),
-        "allowed_adapters": None if grant.allowed_adapters is None else sorted(grant.allowed_adapters),
-        "ip_allowlist": grant.ip_allowlist,
+        "allowed_adapters": _sorted(grant.allowed_adapters),
+        "ip_allowlist": _listed(grant.ip_allowlist),
         "expires_at": None if grant.expires_at is None else unix_seconds(grant.expires_at),
     }
+
+
+def _sorted(ids: frozenset[str] | None) -> list[str] | None:
+    return None if ids is None else sorted(ids)
+
+
+def _listed(networks: tuple[str, ...] | None) -> list[str] | None:
+    return None if networks is None else list(networks)
 
 
 def _name_taken(name: str) -> PlatformError:

@@ -15,7 +15,7 @@ from lorikeet_platform.db.conflicts import add_or_raise
 from lorikeet_platform.db.tables import Plan, PlanLimit, Tenant
 from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.limits.effective import DIMENSIONS, Figures
-from lorikeet_platform.limits.service import Changes, Pair, as_details, checked, write
+from lorikeet_platform.limits.service import Changes, Pair, as_details, changes_to, checked, write
 from lorikeet_platform.limits.standard import STANDARD_PLAN
 from lorikeet_platform.limits.stored import plan_figures
 
@@ -72,7 +72,10 @@ def set_plan_limits(work: Session, plan_id: str, changes: Changes, *, actor: str
         PlatformError: not_found, invalid_value.
     """
     plan = _find(work, plan_id, for_update=True)
-    for dimension, figures in _checked(changes).items():
+    changed = changes_to(plan_figures(work, plan_id), _checked(changes))
+    if not changed:
+        return _summary(work, plan)
+    for dimension, figures in changed.items():
         row = work.get(PlanLimit, (plan_id, dimension)) or PlanLimit(plan_id=plan_id, dimension=dimension)
         write(work, row, figures, actor=actor, now=now)
     work.flush()
@@ -83,7 +86,7 @@ def set_plan_limits(work: Session, plan_id: str, changes: Changes, *, actor: str
         action="plan.limits",
         subject=plan_id,
         now=now,
-        details=as_details(changes),
+        details=as_details(changed),
     )
     for tenant_id in _tenants_of(work, plan_id):
         announce(work, Notice(tenant_id, None, "changed", now))

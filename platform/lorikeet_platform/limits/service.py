@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sqlalchemy.orm import Session
 
@@ -15,7 +15,14 @@ from lorikeet_platform.audit.service import record
 from lorikeet_platform.auth.notices import Notice, announce
 from lorikeet_platform.db.tables import ApiKey, KeyLimit, PlanLimit, Tenant, TenantLimit
 from lorikeet_platform.errors import PlatformError, quoted
-from lorikeet_platform.limits.effective import COUNTED_BY_KEY, DIMENSIONS, WITH_BURST, EffectiveLimits, Figures
+from lorikeet_platform.limits.effective import (
+    COUNTED_BY_KEY,
+    DIMENSIONS,
+    WITH_BURST,
+    Dimension,
+    EffectiveLimits,
+    Figures,
+)
 from lorikeet_platform.limits.stored import (
     key_figures,
     limits_of_key,
@@ -73,7 +80,10 @@ def set_tenant_limits(work: Session, tenant_id: str, changes: Changes, *, actor:
         PlatformError: invalid_value.
     """
     tenant = work.get_one(Tenant, tenant_id, with_for_update={"key_share": True})
-    for dimension, figures in checked(changes, DIMENSIONS).items():
+    changed = changes_to(tenant_figures(work, tenant_id), checked(changes, DIMENSIONS))
+    if not changed:
+        return tenant
+    for dimension, figures in changed.items():
         row = work.get(TenantLimit, (tenant_id, dimension)) or TenantLimit(tenant_id=tenant_id, dimension=dimension)
         write(work, row, figures, actor=actor, now=now)
     work.flush()
@@ -84,7 +94,7 @@ def set_tenant_limits(work: Session, tenant_id: str, changes: Changes, *, actor:
         action="tenant.limits",
         subject=tenant.slug,
         now=now,
-        details=as_details(changes),
+        details=as_details(changed),
     )
     announce(work, Notice(tenant_id, None, "changed", now))
     return tenant
@@ -99,12 +109,17 @@ def key_limits(work: Session, tenant: Tenant, key: ApiKey) -> LimitsInForce:
 
 
 def set_key_limits(work: Session, key: ApiKey, changes: Changes, *, actor: str, now: int) -> None:
-    """Set limits of a key's whole lineage, for every process to know.
+    """Set limits of a key's whole lineage, for every process to know; the caller holds the tenant's row.
+
+    Without that, two that set the first limit of one lineage through two of its keys would collide.
 
     Raises:
         PlatformError: invalid_value.
     """
-    write_key_limits(work, key, changes, actor=actor, now=now)
+    changed = changes_to(key_figures(work, key.tenant_id, key.subject_id), checked(changes, COUNTED_BY_KEY))
+    if not changed:
+        return
+    write_key_limits(work, key, changed, actor=actor, now=now)
     record(
         work,
         tenant_id=key.tenant_id,
@@ -112,7 +127,7 @@ def set_key_limits(work: Session, key: ApiKey, changes: Changes, *, actor: str, 
         action="key.limits",
         subject=key.id,
         now=now,
-        details=as_details(changes),
+        details=as_details(changed),
     )
     announce(work, Notice(key.tenant_id, key.subject_id, "changed", now))
 
@@ -125,6 +140,11 @@ def write_key_limits(work: Session, key: ApiKey, changes: Changes, *, actor: str
         )
         write(work, row, figures, actor=actor, now=now)
     work.flush()
+
+
+def changes_to(own: Figures, changes: Changes) -> Changes:
+    """What of `changes` is not as it is already."""
+    return {name: figures for name, figures in changes.items() if own.get(cast(Dimension, name)) != figures}
 
 
 def write(work: Session, row: Row, figures: Pair | None, *, actor: str, now: int) -> None:

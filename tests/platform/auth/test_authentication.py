@@ -13,7 +13,7 @@ from sqlalchemy import event, update
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
-from lorikeet_platform.api_keys.service import revoke_key
+from lorikeet_platform.api_keys.revoking import revoke_key
 from lorikeet_platform.auth.actor import ADMINISTRATOR, Actor
 from lorikeet_platform.auth.key_format import new_key
 from lorikeet_platform.auth.principal import Principal

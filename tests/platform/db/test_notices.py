@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 from sqlalchemy import create_engine, text
 
-from lorikeet_platform.api_keys.service import create_key, revoke_key, rotate_key
+from lorikeet_platform.api_keys.revoking import revoke_key
+from lorikeet_platform.api_keys.service import create_key, rotate_key
 from lorikeet_platform.auth.actor import ADMINISTRATOR, Actor
 from lorikeet_platform.auth.api_keys import Authenticator
 from lorikeet_platform.auth.notices import CHANNEL, Notice, NoticeBoard, announce

@@ -96,8 +96,9 @@ def test_a_key_is_changed_where_the_body_says_so(port: Port, api: TestClient, co
     assert changed == {**made, "name": "renamed", "scopes": ["usage:read"]}
     refused = api.get("/v1/models", headers={"authorization": f"Bearer {secret}"})
     assert refusal(refused)[:2] == (403, "insufficient_scope")
-    assert port.call("PATCH", f"/keys/{made['id']}", {}).json() == changed
-    assert [event.details["name"] for event in audited(context, "key.update")] == ["renamed", "renamed"]
+    assert [event.details for event in audited(context, "key.update")] == [
+        {"name": "renamed", "scopes": ["usage:read"]}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -159,15 +160,62 @@ def test_a_limit_of_a_lineage_holds_for_each_of_its_keys(port: Port, context: Pl
     assert [event.details for event in audited(context, "key.limits")] == [{"max_n": [1, None]}]
 
 
-def test_a_rotated_key_is_neither_rotated_nor_changed_again_but_revoked(port: Port, api: TestClient) -> None:
+def test_a_rotated_key_is_neither_rotated_nor_widened_again_but_revoked(port: Port, api: TestClient) -> None:
     old = make(port)
     new = port.call("POST", f"/keys/{old['id']}/rotate", {}).json()
     assert refusal(port.call("POST", f"/keys/{old['id']}/rotate", {})) == (409, "state_conflict", "id")
-    assert refusal(port.call("PATCH", f"/keys/{old['id']}", {"expires_at": None})) == (409, "state_conflict", "id")
+    for wider in ({"expires_at": None}, {"name": "other"}, {"scopes": ["keys:read"]}):
+        assert refusal(port.call("PATCH", f"/keys/{old['id']}", wider)) == (409, "state_conflict", "id")
     assert works(api, old["secret"])
     assert port.call("POST", f"/keys/{old['id']}/revoke", {}).json()["status"] == "revoked"
     assert not works(api, old["secret"])
     assert works(api, new["secret"])
+
+
+def test_a_rotated_key_can_be_narrowed_while_it_works(
+    port: Port, api: TestClient, context: PlatformContext, clock: FakeClock
+) -> None:
+    old = make(port, scopes=["models:read", "inference"])
+    port.call("POST", f"/keys/{old['id']}/rotate", {"overlap_hours": 168})
+    sooner = clock() // 1_000_000 + 60
+    narrowed = {"scopes": ["usage:read"], "ip_allowlist": ["192.0.2.0/24"], "expires_at": sooner}
+    assert refusal(port.call("PATCH", f"/keys/{old['id']}", narrowed)) == (409, "state_conflict", "id")
+    narrowed["scopes"] = ["inference"]
+    shown = port.call("PATCH", f"/keys/{old['id']}", narrowed).json()
+    assert {name: shown[name] for name in narrowed} == narrowed
+    refused = api.get("/v1/models", headers={"authorization": f"Bearer {old['secret']}"})
+    assert refusal(refused)[:2] == (403, "ip_not_allowed")
+    clock.advance(61)
+    assert refusal(port.call("PATCH", f"/keys/{old['id']}", {}))[:2] == (409, "state_conflict")
+
+
+def test_a_lineage_has_two_keys_at_most_that_work(port: Port, api: TestClient, clock: FakeClock) -> None:
+    key = make(port)
+    secrets = [key["secret"]]
+    for _ in range(4):
+        key = port.call("POST", f"/keys/{key['id']}/rotate", {"overlap_hours": 168}).json()
+        secrets.append(key["secret"])
+        assert [works(api, secret) for secret in secrets] == [False] * (len(secrets) - 2) + [True, True]
+    ended = port.get(f"/keys/{key['subject_id']}")
+    assert (ended["status"], ended["expires_at"]) == ("active", clock() // 1_000_000)
+
+
+@pytest.mark.parametrize("leaks", [False, True])
+def test_a_revoked_key_takes_those_along_that_it_was_rotated_from(
+    port: Port, api: TestClient, admin: TestClient, as_admin: dict[str, str], context: PlatformContext, leaks: bool
+) -> None:
+    old = make(port)
+    new = port.call("POST", f"/keys/{old['id']}/rotate", {"overlap_hours": 168}).json()
+    assert works(api, old["secret"])
+    if leaks:
+        admin.post("/admin/v1/leaked_keys", json={"key": new["secret"]}, headers=as_admin)
+    else:
+        port.call("POST", f"/keys/{new['id']}/revoke", {"reason": "left"})
+    assert [works(api, key["secret"]) for key in (old, new)] == [False, False]
+    before = port.get(f"/keys/{old['id']}")
+    assert (before["status"], before["revoke_reason"]) == ("revoked", "leaked" if leaks else "left")
+    events = audited(context, "key.leaked" if leaks else "key.revoke")
+    assert {event.subject: event.details.get("with") for event in events} == {new["id"]: None, old["id"]: new["id"]}
 
 
 @pytest.mark.parametrize("hours", [-1, 169, 1.5, "24", True, None])

@@ -50,12 +50,49 @@ def test_n7_a_key_mints_no_scope_that_it_lacks(api: TestClient, context: Platfor
 def test_n7_a_key_mints_no_higher_limits_than_its_own(
     api: TestClient, context: PlatformContext, harbour: Tenant
 ) -> None:
-    port = narrow(context, api, harbour, limits={"rpm": (60, 10)})
-    for limits in ({"rpm": {"value": 61}}, {"rpm": {"value": 60}}, {"rpm": {"value": 60, "burst": 11}}):
-        # A minute's worth at once is more than the maker's burst.
+    port = narrow(context, api, harbour, limits={"max_n": (2, None)})
+    assert refusal(mint(port, limits={"max_n": {"value": 3}})) == (403, "insufficient_scope", "limits.max_n")
+    for limits in ({"rpm": {"value": 6001}}, {"rpm": {"value": 6000}}, {"rpm": {"value": 6000, "burst": 1001}}):
+        # A minute's worth at once is more than the plan's burst.
         assert refusal(mint(port, limits=limits)) == (403, "insufficient_scope", "limits.rpm")
     assert refusal(mint(port, limits={"tpm": {"value": 4_000_001}})) == (403, "insufficient_scope", "limits.tpm")
-    assert mint(port, limits={"rpm": {"value": 60, "burst": 10}}).status_code == 201
+    assert mint(port, limits={"max_n": {"value": 2}, "rpm": {"value": 60, "burst": 10}}).status_code == 201
+
+
+@pytest.mark.parametrize("dimension", ["rpm", "tpm", "concurrent", "queue_depth", "monthly_tokens"])
+def test_a_key_whose_own_requests_are_counted_gets_no_second_count(
+    api: TestClient, context: PlatformContext, harbour: Tenant, dimension: str
+) -> None:
+    port = narrow(context, api, harbour, limits={dimension: (60, None)})
+    other = a_key(context, harbour, "inference", name="other", limits={dimension: (60, None)})
+    assert refusal(mint(port)) == (403, "insufficient_scope", None)
+    assert refusal(port.call("POST", f"/keys/{other.key_id}/rotate", {})) == (403, "insufficient_scope", None)
+    # Its own successor counts on.
+    assert port.call("POST", f"/keys/{port.actor}/rotate", {}).status_code == 201
+
+
+def test_a_burst_is_a_part_of_what_a_key_reaches(api: TestClient, context: PlatformContext, harbour: Tenant) -> None:
+    port = narrow(context, api, harbour, limits={"rpm": (60, 5)})
+    wide = a_key(context, harbour, "inference", name="wide", limits={"rpm": (60, 50)})
+    refused = port.call("POST", f"/keys/{wide.key_id}/rotate", {})
+    assert refusal(refused) == (403, "insufficient_scope", "limits.rpm")
+
+
+def test_a_key_ends_and_limits_no_broader_key_than_itself(
+    api: TestClient, context: PlatformContext, harbour: Tenant
+) -> None:
+    port = narrow(context, api, harbour, scopes=("keys:write", "inference"))
+    equal = a_key(context, harbour, "inference", name="equal")
+    calls: list[tuple[str, str, dict[str, object]]] = [
+        ("POST", "/revoke", {}),
+        ("PUT", "/limits", {"limits": {"rpm": {"value": 0}}}),
+        ("PATCH", "", {"scopes": ["inference"]}),
+    ]
+    for method, action, body in reversed(calls):
+        refused = port.call(method, f"/keys/{harbour.key_id}{action}", body)
+        assert refusal(refused) == (403, "insufficient_scope", "scopes")
+        assert port.call(method, f"/keys/{equal.key_id}{action}", body).status_code == 200
+    assert port.call("POST", f"/keys/{port.actor}/revoke", {}).status_code == 200  # its own end it may bring about
 
 
 def test_a_tenants_limit_bounds_what_its_keys_may_give(maker: Port, context: PlatformContext, harbour: Tenant) -> None:
@@ -122,14 +159,14 @@ def test_what_is_left_unsaid_is_as_the_makers(
         scopes=("keys:write", "keys:read", "inference"),
         allowed_adapters=["pirate"],
         expires_at=ends_at,
-        limits={"rpm": (60, None)},
+        limits={"max_n": (2, None)},
     )
     made = mint(port).json()
     assert made["scopes"] == ["inference"]
     assert made["allowed_adapters"] == ["pirate"]
     assert made["expires_at"] == ends_at // 1_000_000
-    rpm = port.get(f"/keys/{made['id']}/limits")["limits"]["rpm"]
-    assert (rpm["value"], rpm["origin"]) == (60, "key")
+    most = port.get(f"/keys/{made['id']}/limits")["limits"]["max_n"]
+    assert (most["value"], most["origin"]) == (2, "key")
 
 
 def test_a_key_gives_no_more_adapters_networks_or_time_than_its_own(
@@ -215,14 +252,14 @@ def test_a_key_gets_no_secret_of_a_stronger_one_by_rotating_it(
 def test_a_key_makes_no_key_stronger_than_itself_by_changing_it(
     api: TestClient, context: PlatformContext, harbour: Tenant
 ) -> None:
-    weak = narrow(context, api, harbour, scopes=("keys:write", "inference"), limits={"rpm": (60, None)})
+    weak = narrow(context, api, harbour, scopes=("keys:write", "inference"), limits={"max_n": (2, None)})
     made = mint(weak).json()
     for body in ({"scopes": ["inference", "audit:read"]}, {"scopes": list(SCOPES)}):
         assert refusal(weak.call("PATCH", f"/keys/{made['id']}", body)) == (403, "insufficient_scope", "scopes")
     limits = f"/keys/{made['id']}/limits"
-    for figures in ({"value": 61}, None):
-        refused = weak.call("PUT", limits, {"limits": {"rpm": figures}})
-        assert refusal(refused) == (403, "insufficient_scope", "limits.rpm")
+    for figures in ({"value": 3}, None):
+        refused = weak.call("PUT", limits, {"limits": {"max_n": figures}})
+        assert refusal(refused) == (403, "insufficient_scope", "limits.max_n")
     # Of itself, too.
-    own = weak.call("PUT", f"/keys/{weak.actor}/limits", {"limits": {"rpm": None}})
-    assert refusal(own) == (403, "insufficient_scope", "limits.rpm")
+    own = weak.call("PUT", f"/keys/{weak.actor}/limits", {"limits": {"max_n": None}})
+    assert refusal(own) == (403, "insufficient_scope", "limits.max_n")
