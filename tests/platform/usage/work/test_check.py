@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 from structlog.testing import capture_logs
 
 from lorikeet_platform.auth.principal import Principal
@@ -115,3 +116,42 @@ def test_what_is_settled_while_the_books_are_read_is_no_mismatch(
     monkeypatch.setattr(check_module, "_found", interrupted)
     assert check(database)["mismatches"] == 0
     assert len(running) == 1
+
+
+def test_every_statement_reads_the_records_of_one_tenant_by_their_index(database: Database, payer: Principal) -> None:
+    """All of them together are one long statement over the largest table there is, every hour."""
+    other = a_payer(database, "orchard")
+    settled(database, other, opened(database, other))
+    read: list[tuple[str, Any]] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if "usage_records" in statement:
+            read.append((statement, parameters))
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    try:
+        check(database)
+    finally:
+        event.remove(database.engine, "before_cursor_execute", note)
+    ids = {payer.tenant_id, other.tenant_id}
+    values = [set(each.values() if isinstance(each, dict) else each) for _, each in read]
+    assert [len(ids & each) for each in values] == [1] * 6
+    if database.is_sqlite:
+        with database.engine.connect() as connection:
+            plans = [
+                [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+                for statement, parameters in read
+            ]
+        steps = [step for plan in plans for step in plan if "usage_records" in step]
+        assert len(steps) == 8
+        assert {step.split("(")[1] for step in steps} == {"tenant_id=? AND admitted_at>?)"}
+
+
+def test_the_books_of_every_tenant_are_checked(database: Database, payer: Principal) -> None:
+    other = a_payer(database, "orchard")
+    settled(database, other, opened(database, other))
+    RollUps(database, FakeClock(NOON)).run()
+    for each in (payer, other):
+        which = {"subject_id": each.tenant_id, "period_start": NOON - 12 * HOUR_US}
+        change(database, BudgetCounter, which, settled=999)
+    assert check(database) == {"mismatches": 2, "budgets": 2, "rollups": 0}
