@@ -167,5 +167,5 @@ def test_a_changed_rate_keeps_what_was_spent() -> None:
 
 
 def test_a_share_of_a_limit_is_never_nothing() -> None:
-    assert Rate(60, 10).share_of(3) == Rate(20, 3)
-    assert Rate(2, 1).share_of(3) == Rate(1, 1)
+    assert Rate(60, 10).share_of(3) == Rate(20, 10, n_counts=3)
+    assert Rate(2, 1).share_of(3) == Rate(1, 1, n_counts=3)

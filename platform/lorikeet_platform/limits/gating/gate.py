@@ -94,7 +94,7 @@ class LimitGate:
         self._running = _Running()
         self._decisions = {
             (dimension, is_passed): metrics.decisions.labels(dimension, "passed" if is_passed else "refused")
-            for dimension in ("rpm", "concurrent", "tpm")
+            for dimension in ("rpm", "concurrent", "queue_depth", "tpm")
             for is_passed in (False, True)
         }
 
@@ -102,7 +102,8 @@ class LimitGate:
         """Count a request. What is refused later counts all the same.
 
         Raises:
-            PlatformError: rate_limit_exceeded, and concurrency_limit_exceeded as early as that can be known.
+            PlatformError: rate_limit_exceeded; concurrency_limit_exceeded and queue_limit_exceeded as early as that can
+                be known.
         """
         requests, tokens = _asked(principal, "rpm", 1), _asked(principal, "tpm", 0)
         if (blocked := requests.blocked) is not None:
@@ -119,6 +120,8 @@ class LimitGate:
         if not outcome.passed:
             raise self._refused("rpm", _too_fast(requests, outcome), passage)
         self._decisions["rpm", True].inc()
+        if (shut := _shut(principal)) is not None:
+            raise self._refused("queue_depth", _none_may_wait(shut), passage)
         with self._running.lock:
             full = self._full(principal)
         if full is not None:
@@ -207,6 +210,13 @@ def _running_limits(principal: Principal) -> Sequence[tuple[str, Limit]]:
     return (tenant,) if own is None else (tenant, (principal.subject_id, own))
 
 
+def _shut(principal: Principal) -> Limit | None:
+    """What lets no request wait: every request waits before it runs, if only for a moment."""
+    limits = principal.limits
+    asked = (limits.of_tenant["queue_depth"], limits.of_key.get("queue_depth"))
+    return next((limit for limit in asked if limit is not None and limit.value == 0), None)
+
+
 def _blocked(dimension: RateName, limit: Limit) -> PlatformError:
     sentence = f"No {_UNITS[dimension]} are allowed: the {limit.origin}'s limit is 0."
     return PlatformError("rate_limit_exceeded", sentence, _UNITS[dimension], is_final=True)
@@ -229,6 +239,11 @@ def _too_large(n_tokens: int, limit: Limit) -> PlatformError:
         "at once.",
         "max_tokens",
     )
+
+
+def _none_may_wait(limit: Limit) -> PlatformError:
+    sentence = f"No requests may wait: the {limit.origin}'s limit is 0."
+    return PlatformError("queue_limit_exceeded", sentence, is_final=True)
 
 
 def _too_many(limit: Limit) -> PlatformError:

@@ -17,6 +17,7 @@ from typing import Final
 import structlog
 
 from lorikeet_platform.clock import MINUTE
+from lorikeet_platform.limits.rates import gcra
 from lorikeet_platform.limits.rates.buckets import Charge, Outcome, Refund
 from lorikeet_platform.limits.rates.local import LocalBuckets, monotonic_us
 from lorikeet_platform.limits.rates.shared import SharedBuckets
@@ -81,7 +82,9 @@ class DegradingBuckets:
     def refund(self, tenant_id: str, refunds: Sequence[Refund]) -> None:
         here = [refund for refund in refunds if not refund.receipt.is_shared]
         if here:
-            self._local.refund(tenant_id, here)
+            with self._lock:  # what is owed is what the local buckets held: both are lowered, or neither yet
+                self._local.refund(tenant_id, here)
+                self._owe_less(here)
         if len(here) == len(refunds):
             return
         with self._lock:
@@ -120,6 +123,16 @@ class DegradingBuckets:
             if now > self._owed_until:
                 self._owed = {}
             return [max(0, self._owed.pop(charge.name, 0) - now) for charge in charges]
+
+    def _owe_less(self, refunds: Sequence[Refund]) -> None:
+        now = monotonic_us()
+        for refund in refunds:
+            receipt, owed = refund.receipt, self._owed.get(refund.receipt.name)
+            if owed is not None:
+                rate = receipt.rate
+                until = gcra.unpack(rate, receipt.until)
+                left = gcra.refund(rate, owed * rate.value, refund.cost, now, charged_until=until)
+                self._owed[receipt.name] = -(-left // rate.value)
 
     def _lose(self, error: Exception) -> None:
         with self._lock:

@@ -19,19 +19,29 @@ State = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`value` units a minute, `burst` of them at once; both at least 1."""
+    """`value` units a minute, `burst` of them at once; both at least 1.
+
+    Attributes:
+        n_counts: of how many counts, that know nothing of each other, this is one. Of the burst it has its part, or
+            what a single charge needs: what is never let through would never be served.
+    """
 
     value: int
     burst: int
+    n_counts: int = 1
 
     @property
     def window(self) -> int:
         """How far ahead of the clock the stored time may be, in grains."""
         return self.burst * MINUTE
 
+    def window_for(self, cost: int) -> int:
+        """How far ahead a charge of `cost` may put it."""
+        return min(self.burst, max(1, self.burst // self.n_counts, cost)) * MINUTE
+
     def share_of(self, n: int) -> Rate:
-        """What one of `n` counts that know nothing of each other may let through; never nothing at all."""
-        return Rate(max(1, self.value // n), max(1, self.burst // n))
+        """What one of `n` counts may let through; never nothing at all."""
+        return Rate(max(1, self.value // n), self.burst, n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,7 @@ def time_due(rate: Rate, stored: State | None, now: int) -> int:
 def charge(rate: Rate, due: int, cost: int, now: int) -> int | None:
     """The time due with `cost` units more; None = they do not pass now."""
     charged = due + cost * MINUTE
-    return charged if charged <= now * rate.value + rate.window else None
+    return charged if charged <= now * rate.value + rate.window_for(cost) else None
 
 
 def refund(rate: Rate, due: int, cost: int, now: int, *, charged_until: int) -> int:
@@ -86,7 +96,7 @@ def refund(rate: Rate, due: int, cost: int, now: int, *, charged_until: int) -> 
 def read(rate: Rate, due: int, now: int, cost: int = 0) -> Reading:
     """`cost` are the units that were refused, if any were; more than a burst never passes."""
     begin = now * rate.value
-    room = begin + rate.window - due
+    room = begin + rate.window_for(cost) - due
     return Reading(
         remaining=max(0, room // MINUTE),
         full_in=_micros(due - begin, rate),
