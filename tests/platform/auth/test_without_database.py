@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,7 +16,9 @@ from structlog.testing import capture_logs
 
 from lorikeet_platform.auth import api_keys
 from lorikeet_platform.auth.key_format import new_key
+from lorikeet_platform.auth.notices import Notice
 from lorikeet_platform.auth.principal import Principal
+from lorikeet_platform.auth.verifying import strangers
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.errors import PlatformError
 from tests.support.keys import a_key
@@ -173,3 +177,92 @@ def test_a_bug_is_a_500_and_not_an_outage(api: TestClient, context: PlatformCont
         patch.setattr(context.authenticator._stored, "find", broken)
         assert api.get("/v1/models", headers=harbour.auth).status_code == 500
     assert api.get("/v1/models", headers=harbour.auth).status_code == 200
+
+
+def test_junk_keys_wait_in_a_queue_of_their_own_and_lose_no_database(
+    context: PlatformContext, harbour: Tenant, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_keys, "ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr(strangers, "ASKING_AT_ONCE", 10_000)
+
+    async def flood() -> None:
+        assert await outcome(context, harbour.secret) == "ok"
+        with stored.stuck():
+            junk = [asyncio.ensure_future(outcome(context, new_key().text)) for _ in range(2_000)]
+            await asyncio.sleep(0.05)
+            # Beyond the queue nobody waits, and the threads of everybody else are free.
+            assert sum(task.done() for task in junk) == 2_000 - api_keys.MAX_UNDER_WAY
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: 1), 1) == 1
+            assert stored.n_asked == 1 + api_keys.THREADS
+            assert not context.authenticator._is_lost
+        ends = Counter(await asyncio.gather(*junk))
+        assert ends["auth_unavailable"] >= 2_000 - api_keys.MAX_UNDER_WAY
+        assert ends["auth_unavailable"] + ends["invalid_api_key"] == 2_000
+
+    asyncio.run(flood())
+
+
+def test_who_waits_for_a_thread_of_ours_does_not_take_the_database_for_lost(
+    context: PlatformContext, harbour: Tenant, stored: Stored, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_keys, "ANSWER_WITHIN_S", 0.3)
+
+    async def wait() -> None:
+        assert await outcome(context, harbour.secret) == "ok"
+        clock.advance(6)
+        busy = threading.Event()
+        held = [context.authenticator._threads.submit(busy.wait) for _ in range(api_keys.THREADS)]
+        assert await outcome(context, new_key().text) == "auth_unavailable"
+        assert await outcome(context, harbour.secret) == "ok"  # checked within the last minute
+        assert not context.authenticator._is_lost
+        busy.set()
+        assert all(future.result(1) for future in held)
+        assert await outcome(context, new_key().text) == "invalid_api_key"
+
+    asyncio.run(wait())
+
+
+def test_an_address_with_wrong_keys_is_told_to_wait_and_others_are_not(
+    context: PlatformContext, harbour: Tenant, orchard: Tenant, stored: Stored
+) -> None:
+    now = [0]
+    context.authenticator._strangers = strangers.Strangers(lambda: now[0])
+    guesser, neighbour, elsewhere = (ip_address(text) for text in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"))
+
+    async def guess() -> None:
+        authenticate = context.authenticator.authenticate
+        assert await authenticate(f"Bearer {harbour.secret}", guesser)
+        for _ in range(strangers.WRONG_AT_ONCE):
+            with pytest.raises(PlatformError, match="invalid_api_key"):
+                await authenticate(f"Bearer {new_key().text}", guesser)
+        n_asked = stored.n_asked
+        for address in (guesser, neighbour):
+            with pytest.raises(PlatformError, match="rate_limit_exceeded") as refused:
+                await authenticate(f"Bearer {orchard.secret}", address)
+            assert refused.value.retry_after_ms == 200
+        assert stored.n_asked == n_asked
+        assert await authenticate(f"Bearer {harbour.secret}", guesser)  # was seen to be good
+        with pytest.raises(PlatformError, match="invalid_api_key"):
+            await authenticate(f"Bearer {new_key().text}", elsewhere)
+        now[0] += 200_000
+        assert await authenticate(f"Bearer {orchard.secret}", guesser)
+
+    asyncio.run(guess())
+
+
+def test_a_notice_of_one_tenant_leaves_what_is_found_out_about_another(
+    context: PlatformContext, harbour: Tenant, orchard: Tenant, stored: Stored
+) -> None:
+    async def race() -> None:
+        with stored.stuck():
+            asking = [asyncio.ensure_future(outcome(context, one.secret)) for one in (harbour, orchard)]
+            await asyncio.sleep(0.05)
+            context.authenticator.heed(Notice(harbour.id, None, "changed"))
+        assert [await each for each in asking] == ["ok", "ok"]
+        assert stored.n_asked == 2
+        assert await outcome(context, orchard.secret) == "ok"
+        assert stored.n_asked == 2
+        assert await outcome(context, harbour.secret) == "ok"
+        assert stored.n_asked == 3
+
+    asyncio.run(race())
