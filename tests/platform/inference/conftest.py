@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,8 @@ class Gateway:
     def post(
         self, body: object, *, path: str = "/v1/chat/completions", tenant: str = "harbour", **headers: str
     ) -> httpx.Response:
-        """`body` as JSON, or as it is when it is text."""
-        content = body if isinstance(body, str) else json.dumps(body)
+        """`body` as JSON, or as it is when it is text or pieces."""
+        content = body if isinstance(body, str | AsyncIterator) else json.dumps(body)
         sent = {"authorization": f"Bearer {self.keys[tenant]}", "content-type": "application/json"} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }

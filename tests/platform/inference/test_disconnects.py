@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ from starlette.types import Message
 from lorikeet_engine.client import Delta
 from lorikeet_platform.inference.running.turns import to_its_end
 from tests.platform.inference.conftest import CHAT, Gateway
-from tests.support.scripted_engine import Hang
+from tests.support.platform_parts import limit_tenant
+from tests.support.scripted_engine import Hang, ScriptedGeneration, WordTokenizer
 
 
 class Connection:
@@ -52,6 +55,10 @@ class Connection:
     def send_body(self) -> None:
         self._incoming.put_nowait({"type": "http.request", "body": self._content})
 
+    def send_half_of_the_body(self) -> None:
+        half = self._content[: len(self._content) // 2]
+        self._incoming.put_nowait({"type": "http.request", "body": half, "more_body": True})
+
     def hang_up(self) -> None:
         self._incoming.put_nowait({"type": "http.disconnect"})
 
@@ -62,6 +69,16 @@ class Connection:
 
     def text(self) -> str:
         return b"".join(m["body"] for m in self.sent if m["type"] == "http.response.body").decode()
+
+
+class SlowTokenizer(WordTokenizer):
+    def __init__(self) -> None:
+        self.is_asked, self.may_answer = threading.Event(), threading.Event()
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+        self.is_asked.set()
+        assert self.may_answer.wait(10)
+        return super().encode_chat(messages)
 
 
 async def until_generating(gateway: Gateway) -> None:
@@ -109,6 +126,60 @@ def test_a_caller_who_leaves_while_the_record_is_opened_leaves_no_open_record(ga
 
     asyncio.run(scenario())
     assert all(record.state == "settled" for record in gateway.usage())
+
+
+def test_r_20_a_caller_who_leaves_in_the_middle_of_its_body_has_asked_once(gateway: Gateway) -> None:
+    limit_tenant(gateway.db, gateway.tenants["harbour"], rpm=(60, 2))
+
+    async def scenario() -> None:
+        connection = Connection(gateway, CHAT, hold_body=True)
+        connection.send_half_of_the_body()
+        connection.hang_up()
+        await asyncio.wait_for(connection.task, 5)
+
+    asyncio.run(scenario())
+    assert gateway.post(CHAT).headers["x-ratelimit-remaining-requests"] == "0"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_cannot_be_closed_is_billed_and_its_place_is_free(
+    gateway: Gateway, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_tenant(gateway.db, gateway.tenants["harbour"], concurrent=1)
+
+    async def close(_generation: ScriptedGeneration) -> None:
+        raise OSError("no such socket")
+
+    monkeypatch.setattr(ScriptedGeneration, "close", close)
+    for _ in range(2):
+        assert gateway.post({**CHAT, "stream": stream}).status_code == 200
+    assert [(record.state, record.outcome, record.completion_tokens) for record in gateway.usage()] == [
+        ("settled", "ok", 3)
+    ] * 2
+
+
+def test_a_request_that_was_being_prepared_when_the_shutdown_began_is_refused_and_not_left_open(
+    gateway: Gateway,
+) -> None:
+    tokenizer = SlowTokenizer()
+    gateway.engine.tokenizer = tokenizer
+
+    async def scenario() -> Connection:
+        connection = Connection(gateway, CHAT)
+        while not tokenizer.is_asked.is_set():
+            await asyncio.sleep(0.005)
+        await gateway.service.drain(5)
+        tokenizer.may_answer.set()
+        await asyncio.wait_for(connection.task, 5)
+        await gateway.service.drain(0)
+        await gateway.service.close()
+        return connection
+
+    connection = asyncio.run(scenario())
+    assert connection.sent[0]["status"] == 503
+    assert json.loads(connection.text())["error"]["code"] == "draining"
+    assert gateway.usage() == []
+    assert gateway.engine.generations == []
 
 
 def test_shutting_down_tells_the_streams_that_are_left(gateway: Gateway) -> None:

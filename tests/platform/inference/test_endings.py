@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from typing import Any
 
 import pytest
 
 from lorikeet_engine.client import Delta
+from lorikeet_platform.auth.api_keys import Authenticator
+from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.inference.running.answering import EndCode
 from tests.platform.inference.conftest import CHAT, Gateway
 from tests.platform.inference.test_disconnects import Connection, until_generating
@@ -106,6 +109,52 @@ def test_what_was_on_its_way_when_its_key_was_revoked_does_not_start(gateway: Ga
     assert connection.sent[0]["status"] == 403
     assert gateway.usage() == []
     assert gateway.engine.generations == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("end", ["key_revoked", "tenant_suspended", "draining"])
+def test_what_is_ended_before_its_first_turn_is_told_so(
+    gateway: Gateway, end: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer's task exists, and the loop has not come to it yet."""
+    track, service = gateway.service.track, gateway.service
+    tenant, key = gateway.tenants["harbour"], gateway.key_ids["harbour"]
+
+    def end_at_once(task: asyncio.Task[None], principal: Principal) -> None:
+        track(task, principal)
+        if end == "key_revoked":
+            service._answering._end(tenant, key, "key_revoked")
+        elif end == "tenant_suspended":
+            service._answering._end(tenant, None, "tenant_suspended")
+        else:
+            service._draining = True
+            task.cancel()
+
+    monkeypatch.setattr(service, "track", end_at_once)
+    response = gateway.post({**CHAT, "stream": stream})
+    told = {"key_revoked": (401, "invalid_api_key"), "tenant_suspended": (403, end), "draining": (503, end)}
+    assert (response.status_code, response.json()["error"]["code"]) == told[end]
+    assert "x-ratelimit-limit-requests" in response.headers
+    assert gateway.usage() == []
+
+
+def test_a_tenant_that_is_suspended_while_its_key_is_looked_up_is_not_answered(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authenticate = Authenticator.authenticate
+
+    async def late(authenticator: Authenticator, *args: Any) -> Principal:
+        caller = await authenticate(authenticator, *args)
+        gateway.service.end_running(gateway.tenants["harbour"], None, "tenant_suspended")
+        await asyncio.sleep(0.01)
+        return caller
+
+    monkeypatch.setattr(Authenticator, "authenticate", late)
+    assert gateway.post(CHAT).status_code == 403
+    assert gateway.post({"model": CHAT["model"], "prompt": "one"}, path="/v1/completions").status_code == 403
+    monkeypatch.undo()
+    assert gateway.post(CHAT).status_code == 200
+    assert len(gateway.usage()) == 1
 
 
 def test_a_tenant_that_is_back_is_answered_again_and_a_revoked_key_never(gateway: Gateway) -> None:

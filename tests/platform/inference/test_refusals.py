@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 
 import pytest
 
 from lorikeet_engine.client import Delta
 from lorikeet_engine.errors import (
     AdapterUnavailable,
+    ConcurrencyLimited,
     ContextLengthExceeded,
     DeadlineExceeded,
     EngineError,
@@ -16,9 +18,11 @@ from lorikeet_engine.errors import (
     EngineUnavailable,
     InvalidRequest,
     Overloaded,
+    QueueLimited,
     TenantLimited,
 )
 from tests.platform.inference.conftest import CHAT, Gateway
+from tests.support.platform_parts import limit_tenant
 
 OWN = TenantLimited("your own limit: 128 of its requests wait already", retry_after_s=3.2, reason="tenant_queue")
 FULL = Overloaded("the engine is full: 256 requests wait", retry_after_s=0.2, reason="engine_queue")
@@ -63,6 +67,37 @@ def test_a_refusal_names_the_limit_says_when_to_come_back_and_bills_nothing(
     assert response.headers["x-should-retry"] == "true"
     [record] = gateway.usage()
     assert (record.state, record.outcome, record.prompt_tokens, record.completion_tokens) == ("settled", outcome, 0, 0)
+
+
+@pytest.mark.parametrize("error", [ConcurrencyLimited("none may run"), QueueLimited("none may wait")])
+def test_a_limit_that_time_does_not_help_with_names_no_time(gateway: Gateway, error: EngineError) -> None:
+    gateway.engine.scripts.append([error])
+    response = gateway.post(CHAT)
+    assert (response.status_code, response.json()["error"]["code"]) == (429, error.code)
+    assert response.headers["x-should-retry"] == "false"
+    assert "retry-after" not in response.headers
+
+
+@pytest.mark.parametrize("body", [CHAT, {"model": CHAT["model"]}])
+def test_where_nothing_may_wait_nothing_is_booked(gateway: Gateway, body: object) -> None:
+    limit_tenant(gateway.db, gateway.tenants["harbour"], queue_depth=0)
+    response = gateway.post(body)
+    assert (response.status_code, response.json()["error"]["code"]) == (429, "queue_limit_exceeded")
+    assert response.headers["x-should-retry"] == "false"
+    assert (gateway.usage(), gateway.engine.generations) == ([], [])
+
+
+def test_a_body_that_ends_its_connection_ends_it_too_when_its_caller_asks_too_often(gateway: Gateway) -> None:
+    limit_tenant(gateway.db, gateway.tenants["harbour"], rpm=(60, 1))
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b" " * 65_536
+
+    for status in (413, 429):
+        response = gateway.post(endless())
+        assert (response.status_code, response.headers["connection"]) == (status, "close")
+        assert response.headers["x-ratelimit-remaining-requests"] == "0"
 
 
 @pytest.mark.parametrize(
