@@ -2,17 +2,27 @@
 
 The routes of adapters, aliases and uploads are the same on both: their routers are made by functions that take a prefix
 and one of `tenant_actor` and `administrator_actor`. The router depends on `acting_as` it; its routes take an `Acting`.
+
+Whatever they do with the registry they do in a transaction of that actor, `reading` or `changing`: it reaches the
+adapters that the actor's key is limited to, and a change is none when the key ended after the request began.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Request
+from sqlalchemy.orm import Session
 
 from lorikeet_platform.accounts.access import Admin
 from lorikeet_platform.auth.actor import ADMINISTRATOR, Actor, FindActor
-from lorikeet_platform.context import get_context
+from lorikeet_platform.auth.api_keys import invalid_api_key
+from lorikeet_platform.context import PlatformContext, get_context
+from lorikeet_platform.db.tables import ApiKey, Tenant
+from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.registry.reach import limit_reach
 from lorikeet_platform.tenants.service import get_tenant
 from lorikeet_platform.web.access import Caller
 
@@ -42,3 +52,50 @@ async def _remembered_actor(request: Request) -> Actor:
 
 
 Acting = Annotated[Actor, Depends(_remembered_actor)]
+
+
+@contextmanager
+def reading(context: PlatformContext, actor: Actor) -> Iterator[Session]:
+    """A transaction that changes nothing, as far as the actor's key reaches."""
+    with context.db.tenant(actor.tenant_id).read() as work:
+        limit_reach(work, None if actor.key is None else actor.key.allowed_adapters)
+        yield work
+
+
+@contextmanager
+def changing(context: PlatformContext, actor: Actor) -> Iterator[Session]:
+    """A transaction that may change something, as far as the actor's key reaches now.
+
+    Raises:
+        PlatformError: what `check_still_allowed` raises.
+    """
+    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
+        check_still_allowed(work, actor, context.clock())
+        yield work
+
+
+def check_still_allowed(work: Session, actor: Actor, now: int) -> None:
+    """Whether the actor may still do what it was let in for: between then and now lie a body, an engine, or a wait.
+
+    It looks and does not lock: a revocation waits for nobody's work, and whatever begins after its commit sees it.
+
+    Raises:
+        PlatformError: invalid_api_key, tenant_suspended, insufficient_scope for a key that lost a scope meanwhile.
+    """
+    if actor.key is None:
+        limit_reach(work, None)
+        return
+    key = work.get(ApiKey, (actor.tenant_id, actor.key.key_id), populate_existing=True)
+    if key is None or key.status != "active" or (key.expires_at is not None and key.expires_at <= now):
+        raise invalid_api_key()
+    if work.get_one(Tenant, actor.tenant_id, populate_existing=True).status != "active":
+        raise PlatformError("tenant_suspended")
+    if not actor.key.scopes.issubset(key.scopes):
+        raise PlatformError("insufficient_scope", "The API key lost a scope meanwhile.")
+    limit_reach(work, key.allowed_adapters)
+
+
+def check_still_reads(context: PlatformContext, actor: Actor) -> None:
+    """`check_still_allowed` for an answer that takes long. Synchronous."""
+    with context.db.tenant(actor.tenant_id).read() as work:
+        check_still_allowed(work, actor, context.clock())

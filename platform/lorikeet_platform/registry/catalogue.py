@@ -1,15 +1,19 @@
-"""What a tenant has: adapters with versions and aliases. Deleted adapters are not there."""
+"""What a tenant has: adapters with versions and aliases. Deleted adapters are not there.
+
+A transaction that reaches some of them only (`registry.reach`) is shown no others, and is told so when it names one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Alias, AliasTarget, VersionFile
 from lorikeet_platform.errors import PlatformError, quoted
+from lorikeet_platform.registry.reach import check_reach, reach_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,35 +33,39 @@ class AdapterEntry:
 
 def list_adapters(session: Session, tenant_id: str) -> list[AdapterEntry]:
     """A tenant's adapters by name, each with its versions, newest first, and its aliases by name."""
-    return _entries(session, tenant_id, None)
+    mine = _active(tenant_id)
+    reach = reach_of(session)
+    return _entries(session, mine if reach is None else mine.where(Adapter.id.in_(sorted(reach))))
 
 
 def get_adapter(session: Session, tenant_id: str, name: str) -> AdapterEntry:
-    """Raises PlatformError(not_found), for another tenant's adapter as for none."""
-    entries = _entries(session, tenant_id, name)
+    """Raises PlatformError: not_found, for another tenant's adapter as for none; adapter_not_allowed_for_key."""
+    entries = _entries(session, _active(tenant_id).where(Adapter.name == name))
     if not entries:
         raise adapter_not_found(name)
+    check_reach(session, entries[0].adapter.id)
     return entries[0]
 
 
 def find_adapter(session: Session, tenant_id: str, name: str, *, for_update: bool = False) -> Adapter:
-    """The adapter's row alone. Raises PlatformError(not_found).
+    """The adapter's row alone. Raises PlatformError: not_found, adapter_not_allowed_for_key.
 
     `for_update` holds off every other change of the adapter's versions and aliases: all of them lock this row first.
     """
-    mine = select(Adapter).where(Adapter.tenant_id == tenant_id, Adapter.name == name, Adapter.status == "active")
+    mine = _active(tenant_id).where(Adapter.name == name)
     if for_update:
         mine = mine.with_for_update(key_share=True)
     adapter = session.scalars(mine, execution_options={"populate_existing": for_update}).one_or_none()
     if adapter is None:
         raise adapter_not_found(name)
+    check_reach(session, adapter.id)
     return adapter
 
 
 def get_version(
     session: Session, tenant_id: str, name: str, number: int, *, for_update: bool = False
 ) -> AdapterVersion:
-    """Raises PlatformError(not_found). `for_update` locks the adapter, then the version."""
+    """Raises what `find_adapter` raises. `for_update` locks the adapter, then the version."""
     adapter = find_adapter(session, tenant_id, name, for_update=for_update)
     mine = select(AdapterVersion).where(
         AdapterVersion.tenant_id == tenant_id, AdapterVersion.adapter_id == adapter.id, AdapterVersion.number == number
@@ -99,13 +107,18 @@ def adapter_not_found(name: str) -> PlatformError:
     return PlatformError("not_found", f"There is no adapter {quoted(name)}.")
 
 
-def _entries(session: Session, tenant_id: str, name: str | None) -> list[AdapterEntry]:
-    """All adapters of the tenant, or the one of that name."""
-    mine = select(Adapter).where(Adapter.tenant_id == tenant_id, Adapter.status == "active").order_by(Adapter.name)
-    if name is not None:
-        mine = mine.where(Adapter.name == name)
-    entries = {adapter.id: AdapterEntry(adapter) for adapter in session.scalars(mine)}
-    ids = mine.with_only_columns(Adapter.id).order_by(None).scalar_subquery()
+def _active(tenant_id: str) -> Select[Adapter]:
+    return select(Adapter).where(Adapter.tenant_id == tenant_id, Adapter.status == "active")
+
+
+def _entries(session: Session, mine: Select[Adapter]) -> list[AdapterEntry]:
+    """The adapters that `mine` selects among one tenant's, by name."""
+    adapters = session.scalars(mine.order_by(Adapter.name)).all()
+    if not adapters:
+        return []
+    entries = {adapter.id: AdapterEntry(adapter) for adapter in adapters}
+    tenant_id = adapters[0].tenant_id
+    ids = mine.with_only_columns(Adapter.id).scalar_subquery()
     versions = select(AdapterVersion).where(AdapterVersion.tenant_id == tenant_id, AdapterVersion.adapter_id.in_(ids))
     numbers = {}
     for version in session.scalars(versions.order_by(AdapterVersion.number.desc())):

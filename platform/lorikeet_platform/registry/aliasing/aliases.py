@@ -115,6 +115,12 @@ def aliases_of(work: Session, version: AdapterVersion) -> Sequence[str]:
     return work.scalars(mine.order_by(AliasTarget.alias)).all()
 
 
+def has_aliases(work: Session, adapter: Adapter) -> bool:
+    """Whether anything points at a version of the adapter."""
+    mine = select(Alias.alias).where(Alias.tenant_id == adapter.tenant_id, Alias.adapter_id == adapter.id)
+    return work.scalars(mine.limit(1)).first() is not None
+
+
 def history_of(work: Session, key: AliasKey) -> Sequence[AliasChange]:
     """Every revision, newest first. Raises PlatformError(not_found) for an alias that never was."""
     changes = work.scalars(_history(key).order_by(AliasChange.revision.desc())).all()

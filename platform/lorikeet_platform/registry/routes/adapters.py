@@ -7,9 +7,11 @@ from fastapi import APIRouter, Request, Response
 from lorikeet_platform.auth.scopes import needs
 from lorikeet_platform.context import get_context
 from lorikeet_platform.registry import catalogue
-from lorikeet_platform.registry.acting import Acting
+from lorikeet_platform.registry.acting import Acting, changing, reading
+from lorikeet_platform.registry.aliasing.aliases import has_aliases
 from lorikeet_platform.registry.schemas import Adapter, AdapterList
 from lorikeet_platform.registry.versions import lifecycle
+from lorikeet_platform.web.access import check_scope
 
 
 def add_to(router: APIRouter) -> None:
@@ -20,21 +22,27 @@ def add_to(router: APIRouter) -> None:
 
 @needs("adapters:read")
 def list_adapters(actor: Acting, request: Request) -> AdapterList:
-    with get_context(request).db.tenant(actor.tenant_id).read() as work:
+    with reading(get_context(request), actor) as work:
         return AdapterList(data=[Adapter.of(entry) for entry in catalogue.list_adapters(work, actor.tenant_id)])
 
 
 @needs("adapters:read")
 def get_adapter(name: str, actor: Acting, request: Request) -> Adapter:
-    with get_context(request).db.tenant(actor.tenant_id).read() as work:
+    with reading(get_context(request), actor) as work:
         return Adapter.of(catalogue.get_adapter(work, actor.tenant_id, name))
 
 
 @needs("adapters:write")
 def delete_adapter(name: str, actor: Acting, request: Request) -> Response:
-    """Remove an adapter with its versions and aliases. What runs on it ends as it began; its name is free at once."""
+    """Remove an adapter with its versions and aliases. What runs on it ends as it began; its name is free at once.
+
+    One that has aliases is in use: removing it takes the scope deployments:write, too.
+    """
     context = get_context(request)
-    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
+    with changing(context, actor) as work:
+        adapter = catalogue.find_adapter(work, actor.tenant_id, name, for_update=True)
+        if has_aliases(work, adapter):
+            check_scope(actor.key, "deployments:write")
         job_ids = lifecycle.delete_adapter(work, actor.tenant_id, name, actor=actor.name, now=context.clock())
     for job_id in job_ids:
         context.wake(job_id)

@@ -9,10 +9,11 @@ from lorikeet_platform.auth.actor import Actor
 from lorikeet_platform.auth.scopes import needs
 from lorikeet_platform.context import PlatformContext, get_context
 from lorikeet_platform.registry import catalogue
-from lorikeet_platform.registry.acting import Acting
+from lorikeet_platform.registry.acting import Acting, changing, reading
 from lorikeet_platform.registry.aliasing.aliases import AliasKey, Change, alias_not_found, history_of, remove
 from lorikeet_platform.registry.aliasing.changes import Planned, perform, plan_rollback, plan_set
 from lorikeet_platform.registry.catalogue import AliasEntry
+from lorikeet_platform.registry.reach import check_reach
 from lorikeet_platform.registry.routes.parameters import IfMatch, IfNoneMatch, etag, expected_revision
 from lorikeet_platform.registry.schemas import (
     Alias,
@@ -40,7 +41,7 @@ def add_to(router: APIRouter) -> None:
 
 @needs("adapters:read")
 def list_aliases(name: str, actor: Acting, request: Request) -> AliasList:
-    with get_context(request).db.tenant(actor.tenant_id).read() as work:
+    with reading(get_context(request), actor) as work:
         entry = catalogue.get_adapter(work, actor.tenant_id, name)
     return AliasList(data=[Alias.of(alias) for alias in entry.aliases])
 
@@ -77,7 +78,7 @@ def delete_alias(name: str, alias: str, actor: Acting, request: Request, if_matc
     """End an alias; its history stays."""
     context = get_context(request)
     change = Change(actor=actor.name, now=context.clock(), expected=expected_revision(if_match))
-    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
+    with changing(context, actor) as work:
         adapter = catalogue.find_adapter(work, actor.tenant_id, name, for_update=True)
         remove(work, AliasKey(actor.tenant_id, adapter.id, alias), change)
     return Response(status_code=204)
@@ -86,7 +87,7 @@ def delete_alias(name: str, alias: str, actor: Acting, request: Request, if_matc
 @needs("adapters:read")
 def list_alias_history(name: str, alias: str, actor: Acting, request: Request) -> AliasHistory:
     """Every revision, newest first, of aliases that are gone, too."""
-    with get_context(request).db.tenant(actor.tenant_id).read() as work:
+    with reading(get_context(request), actor) as work:
         adapter = catalogue.find_adapter(work, actor.tenant_id, name)
         changes = history_of(work, AliasKey(actor.tenant_id, adapter.id, alias))
     return AliasHistory(data=[AliasRevision.of(change) for change in changes])
@@ -115,7 +116,7 @@ def _plan_set(
     change = Change(actor=actor.name, now=context.clock(), reason=body.reason, expected=expected)
     shares = [(target.version, target.weight) for target in body.targets]
     guard = None if body.guard is None else body.guard.model_dump()
-    with context.db.tenant(actor.tenant_id).read() as work:
+    with reading(context, actor) as work:
         adapter = catalogue.find_adapter(work, actor.tenant_id, name)
         key = AliasKey(actor.tenant_id, adapter.id, alias)
         return plan_set(work, key, shares, sticky=body.sticky, guard=guard, change=change)
@@ -125,24 +126,25 @@ def _plan_rollback(
     context: PlatformContext, actor: Actor, name: str, alias: str, body: AliasRollback, expected: int | None
 ) -> Planned:
     change = Change(actor=actor.name, now=context.clock(), reason=body.reason, expected=expected)
-    with context.db.tenant(actor.tenant_id).read() as work:
+    with reading(context, actor) as work:
         adapter = catalogue.find_adapter(work, actor.tenant_id, name)
         return plan_rollback(work, AliasKey(actor.tenant_id, adapter.id, alias), body.to_revision, change)
 
 
 async def _make(context: PlatformContext, actor: Actor, name: str, planned: Planned, response: Response) -> Alias:
     await warm(context, actor.tenant_id, planned.digests)
-    await run_in_threadpool(_perform, context, planned)
+    await run_in_threadpool(_perform, context, actor, planned)
     return _shown(await run_in_threadpool(_entry, context, actor, name, planned.key.alias), response)
 
 
-def _perform(context: PlatformContext, planned: Planned) -> None:
-    with context.db.tenant(planned.key.tenant_id).unit_of_work() as work:
+def _perform(context: PlatformContext, actor: Actor, planned: Planned) -> None:
+    with changing(context, actor) as work:
+        check_reach(work, planned.key.adapter_id)  # the key may have been limited while the engine loaded
         perform(work, planned)
 
 
 def _entry(context: PlatformContext, actor: Actor, name: str, alias: str) -> AliasEntry:
-    with context.db.tenant(actor.tenant_id).read() as work:
+    with reading(context, actor) as work:
         adapter = catalogue.get_adapter(work, actor.tenant_id, name)
     for entry in adapter.aliases:
         if entry.alias.alias == alias:

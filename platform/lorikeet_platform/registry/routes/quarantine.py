@@ -5,8 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
+from lorikeet_platform.auth.actor import Actor
 from lorikeet_platform.context import PlatformContext, get_context
-from lorikeet_platform.registry.acting import Acting
+from lorikeet_platform.registry.acting import Acting, changing
 from lorikeet_platform.registry.routes.parameters import VersionNumber
 from lorikeet_platform.registry.routes.versions import bring_back, wake_for
 from lorikeet_platform.registry.schemas import Quarantine, Version
@@ -38,7 +39,7 @@ async def quarantine_version(
         now=context.clock(),
         reason=body.reason,
     )
-    moved, has_twin = await run_in_threadpool(_quarantine, context, step)
+    moved, has_twin = await run_in_threadpool(_quarantine, context, actor, step)
     if moved.version.digest is not None and not has_twin:
         await end_running(context, actor.tenant_id, moved.version.digest)
     return Version.of(name, moved.version)
@@ -48,11 +49,11 @@ async def release_version(name: str, number: VersionNumber, actor: Acting, reque
     """Put a quarantined version into service again, once the engine has it; aliases stay where they are."""
     context = get_context(request)
     step = Step(tenant_id=actor.tenant_id, adapter=name, number=number, actor=actor.name, now=context.clock())
-    return await bring_back(context, step, is_release=True)
+    return await bring_back(context, actor, step, is_release=True)
 
 
-def _quarantine(context: PlatformContext, step: Step) -> tuple[Moved, bool]:
-    with context.db.tenant(step.tenant_id).unit_of_work() as work:
+def _quarantine(context: PlatformContext, actor: Actor, step: Step) -> tuple[Moved, bool]:
+    with changing(context, actor) as work:
         moved = lifecycle.quarantine(work, step)
         is_served = lifecycle.has_twin(work, moved.version, "ready")
     wake_for(context, moved)

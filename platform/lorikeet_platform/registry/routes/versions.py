@@ -16,7 +16,7 @@ from lorikeet_platform.context import PlatformContext, get_context
 from lorikeet_platform.db.tables import AdapterVersion
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.registry import catalogue
-from lorikeet_platform.registry.acting import Acting
+from lorikeet_platform.registry.acting import Acting, changing, check_still_allowed, reading
 from lorikeet_platform.registry.routes.parameters import VersionNumber
 from lorikeet_platform.registry.schemas import Reason, Version, VersionCreate, VersionList
 from lorikeet_platform.registry.uploads.service import purge_bytes
@@ -54,7 +54,7 @@ def add_to(router: APIRouter) -> None:
 @needs("adapters:read")
 def list_versions(name: str, actor: Acting, request: Request) -> VersionList:
     """Newest first."""
-    with get_context(request).db.tenant(actor.tenant_id).read() as work:
+    with reading(get_context(request), actor) as work:
         entry = catalogue.get_adapter(work, actor.tenant_id, name)
         return VersionList(data=[Version.of(name, version) for version in entry.versions])
 
@@ -86,12 +86,12 @@ async def get_version(
     request: Request,
     wait: Annotated[int, Query(ge=0, le=LONGEST_WAIT_S, description="seconds to wait for the verdict")] = 0,
 ) -> Version:
-    """The version; with `wait`, as soon as it is no longer being validated."""
+    """The version; with `wait`, as soon as it is no longer being validated, or the key ends."""
     context = get_context(request)
     loop = asyncio.get_running_loop()
     deadline, pause_s = loop.time() + wait, FIRST_POLL_S
     while True:
-        version = await run_in_threadpool(_read_version, context, actor.tenant_id, name, number)
+        version = await run_in_threadpool(_look_again, context, actor, name, number)
         if version.state != "validating" or loop.time() >= deadline or await request.is_disconnected():
             return Version.of(name, version)
         await asyncio.sleep(min(pause_s, max(0.0, deadline - loop.time())))
@@ -105,7 +105,7 @@ def delete_version(name: str, number: VersionNumber, actor: Acting, request: Req
     Refused while an alias points at it.
     """
     context = get_context(request)
-    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
+    with changing(context, actor) as work:
         moved = lifecycle.delete(work, _step(context, actor, name, number))
     wake_for(context, moved)
     return Version.of(name, moved.version)
@@ -119,7 +119,7 @@ async def retire_version(name: str, number: VersionNumber, body: Reason, actor: 
     """
     context = get_context(request)
     step = _step(context, actor, name, number, body.reason)
-    moved, has_twin = await run_in_threadpool(_retire, context, step)
+    moved, has_twin = await run_in_threadpool(_retire, context, actor, step)
     if body.force and moved.version.digest is not None and not has_twin:
         await end_running(context, actor.tenant_id, moved.version.digest)
     return Version.of(name, moved.version)
@@ -129,42 +129,42 @@ async def retire_version(name: str, number: VersionNumber, body: Reason, actor: 
 async def restore_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
     """Put a retired version into service again, once the engine has it."""
     context = get_context(request)
-    return await bring_back(context, _step(context, actor, name, number), is_release=False)
+    return await bring_back(context, actor, _step(context, actor, name, number), is_release=False)
 
 
 @needs("adapters:write")
 def retry_version(name: str, number: VersionNumber, actor: Acting, request: Request) -> Version:
     """Validate a version again whose validation failed for a reason of ours."""
     context = get_context(request)
-    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
+    with changing(context, actor) as work:
         moved = lifecycle.retry(work, _step(context, actor, name, number))
     wake_for(context, moved)
     return Version.of(name, moved.version)
 
 
-async def bring_back(context: PlatformContext, step: Step, *, is_release: bool) -> Version:
+async def bring_back(context: PlatformContext, actor: Actor, step: Step, *, is_release: bool) -> Version:
     """Warm the version, then make it ready; what forbids it is said before the engine is asked, and looked at again.
 
     And warm it once more: a job that ends its service may have come to the engine between the two.
     """
-    version = await run_in_threadpool(_read_version, context, step.tenant_id, step.adapter, step.number)
+    version = await run_in_threadpool(_read_version, context, actor, step.adapter, step.number)
     digests = () if version.digest is None else (version.digest,)
     is_gone = lifecycle.check_restorable(version, step.now, is_release=is_release)
     if is_gone:
         await warm(context, step.tenant_id, digests)
-    moved = await run_in_threadpool(_restore, context, step, is_release)
+    moved = await run_in_threadpool(_restore, context, actor, step, is_release)
     if not is_gone:
         return Version.of(step.adapter, moved.version)
     with suppress(PlatformError):  # it is in service; whoever asks for it has it loaded, or is told why not
         await warm(context, step.tenant_id, digests)
     # As it is now: the engine may have found it damaged, and then it is quarantined.
-    version = await run_in_threadpool(_read_version, context, step.tenant_id, step.adapter, step.number)
+    version = await run_in_threadpool(_read_version, context, actor, step.adapter, step.number)
     return Version.of(step.adapter, version)
 
 
 def _seal(context: PlatformContext, actor: Actor, wanted: SealRequest) -> Sealed:
     settings = context.settings
-    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
+    with changing(context, actor) as work:
         sealed = seal(work, actor, wanted, base_model=settings.model_name, now=context.clock())
     if sealed.job_id is not None:
         context.wake(sealed.job_id)
@@ -172,30 +172,37 @@ def _seal(context: PlatformContext, actor: Actor, wanted: SealRequest) -> Sealed
 
 
 def _use_existing(context: PlatformContext, actor: Actor, sealed: Sealed, alias: str | None) -> None:
-    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
+    with changing(context, actor) as work:
         use_existing(work, actor, sealed, alias, context.clock())
     purge_bytes(context.store, [(actor.tenant_id, upload_id) for upload_id in sealed.spare_uploads])
 
 
-def _retire(context: PlatformContext, step: Step) -> tuple[Moved, bool]:
+def _retire(context: PlatformContext, actor: Actor, step: Step) -> tuple[Moved, bool]:
     keep_us = context.settings.retention.retired_days * 24 * HOUR
-    with context.db.tenant(step.tenant_id).unit_of_work() as work:
+    with changing(context, actor) as work:
         moved = lifecycle.retire(work, step, keep_us=keep_us)
         is_served = lifecycle.has_twin(work, moved.version, "ready")
     wake_for(context, moved)
     return moved, is_served
 
 
-def _restore(context: PlatformContext, step: Step, is_release: bool) -> Moved:
-    with context.db.tenant(step.tenant_id).unit_of_work() as work:
+def _restore(context: PlatformContext, actor: Actor, step: Step, is_release: bool) -> Moved:
+    with changing(context, actor) as work:
         moved = lifecycle.restore(work, step, is_release=is_release)
     wake_for(context, moved)
     return moved
 
 
-def _read_version(context: PlatformContext, tenant_id: str, name: str, number: int) -> AdapterVersion:
-    with context.db.tenant(tenant_id).read() as work:
-        return catalogue.get_version(work, tenant_id, name, number)
+def _read_version(context: PlatformContext, actor: Actor, name: str, number: int) -> AdapterVersion:
+    with reading(context, actor) as work:
+        return catalogue.get_version(work, actor.tenant_id, name, number)
+
+
+def _look_again(context: PlatformContext, actor: Actor, name: str, number: int) -> AdapterVersion:
+    """The version, for somebody who waits for it, and may wait no longer once the key has ended."""
+    with reading(context, actor) as work:
+        check_still_allowed(work, actor, context.clock())
+        return catalogue.get_version(work, actor.tenant_id, name, number)
 
 
 def _step(context: PlatformContext, actor: Actor, name: str, number: int, reason: str | None = None) -> Step:

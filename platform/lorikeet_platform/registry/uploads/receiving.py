@@ -18,11 +18,14 @@ from typing import IO
 
 from starlette.requests import ClientDisconnect
 
+from lorikeet_platform.auth.actor import Actor
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import Upload
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.limits.effective import Limit
+from lorikeet_platform.registry.acting import changing
+from lorikeet_platform.registry.reach import check_reach_of_name
 from lorikeet_platform.registry.uploads import service
 from lorikeet_platform.registry.uploads.leftovers import SLICE_PREFIX
 from lorikeet_platform.registry.uploads.protocol import SliceChecksum, SliceHasher
@@ -72,13 +75,18 @@ class ReceivedSlice:
 
 
 async def receive_slice(
-    context: PlatformContext, upload: Upload, body: AsyncIterator[bytes], checksum: SliceChecksum | None
+    context: PlatformContext,
+    actor: Actor,
+    upload: Upload,
+    body: AsyncIterator[bytes],
+    checksum: SliceChecksum | None,
 ) -> int:
     """Append the body to `upload`; returns the new offset.
 
     Raises:
         PlatformError: request_too_large, slice_checksum_mismatch, request_timeout, storage_full, and what
-            `service.add_slice` raises. After any of them nothing of the body is kept, but see the module's text.
+            `service.add_slice` and `changing` raise. After any of them nothing of the body is kept, but see the
+            module's text.
         ClientDisconnect: the connection broke.
     """
     with _storage_errors(), tempfile.NamedTemporaryFile(dir=_folder(context), prefix=SLICE_PREFIX) as file:
@@ -91,7 +99,7 @@ async def receive_slice(
                 raise PlatformError("slice_checksum_mismatch")
         offset = upload.received
         if received.n_bytes:
-            offset = await asyncio.to_thread(_record, context, upload, received)
+            offset = await asyncio.to_thread(_record, context, actor, upload, received)
         if interruption is not None:
             raise interruption
         return offset
@@ -126,14 +134,15 @@ def _check_rate(n_bytes: int, seconds: float) -> None:
         raise PlatformError("request_timeout", headers={"connection": "close"})
 
 
-def _record(context: PlatformContext, upload: Upload, received: ReceivedSlice) -> int:
+def _record(context: PlatformContext, actor: Actor, upload: Upload, received: ReceivedSlice) -> int:
     """Blob first, row second; a blob without its row is deleted again."""
     received.file.flush()
     piece = StoredSlice(new_id("sli"), upload.received, received.n_bytes, received.hasher.sha256)
     key = slice_key(upload.tenant_id, upload.id, piece.slice_id)
     context.store.put_file(key, received.path)
     try:
-        with context.db.tenant(upload.tenant_id).unit_of_work() as work:
+        with changing(context, actor) as work:
+            check_reach_of_name(work, upload.tenant_id, upload.adapter_name)  # it may have been limited meanwhile
             moved = service.add_slice(work, upload, piece, limits=context.settings.limits, now=context.clock())
             return moved.received
     except Exception:

@@ -21,7 +21,7 @@ from lorikeet_platform.db.tables import Upload as UploadRow
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.limits.effective import Limit
 from lorikeet_platform.limits.stored import limits_of_tenant
-from lorikeet_platform.registry.acting import Acting, acting_as
+from lorikeet_platform.registry.acting import Acting, acting_as, changing, reading
 from lorikeet_platform.registry.names import MAX_NAME, check_new_name
 from lorikeet_platform.registry.uploads import protocol, service
 from lorikeet_platform.registry.uploads.quotas import check_disk
@@ -109,7 +109,7 @@ async def describe_uploads(request: Request) -> Response:
 def list_uploads(actor: Acting, request: Request, adapter: AdapterName = None) -> UploadList:
     """Uploads that are not complete or not sealed yet: what a client on another machine goes on with."""
     context = get_context(request)
-    with context.db.tenant(actor.tenant_id).read() as work:
+    with reading(context, actor) as work:
         uploads = service.list_uploads(work, actor.tenant_id, adapter, context.clock())
     return UploadList(data=[Upload.of(upload) for upload in uploads])
 
@@ -126,7 +126,7 @@ def create_upload(actor: Acting, request: Request) -> Response:
     metadata = protocol.read_metadata(request)
     check_new_name(metadata.adapter, context.settings.model_name)
     check_disk(context.store, length)
-    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
+    with changing(context, actor) as work:
         upload = service.create_upload(work, actor, metadata, length, limits=limits, now=context.clock())
     location = f"{request.url.path}/{upload.id}"
     headers = {"location": location, "upload-expires": protocol.http_date(upload.expires_at)}
@@ -137,7 +137,7 @@ def create_upload(actor: Acting, request: Request) -> Response:
 def get_upload(upload_id: str, actor: Acting, request: Request) -> Response:
     """Where the upload stands."""
     protocol.check_version(request)
-    upload = _find(get_context(request), actor.tenant_id, upload_id)
+    upload = _find(get_context(request), actor, upload_id)
     return Response(status_code=200, headers=RESUMABLE | _standing(upload))
 
 
@@ -146,11 +146,11 @@ async def _append(upload_id: str, actor: Actor, request: Request) -> Response:
     protocol.check_version(request)
     check_content_type(request, protocol.SLICE_TYPE)
     offset, checksum = protocol.read_offset(request), protocol.read_checksum(request)
-    upload = await run_in_threadpool(_find, context, actor.tenant_id, upload_id)
+    upload = await run_in_threadpool(_find, context, actor, upload_id)
     service.check_slice(upload, offset)
     if int(request.headers.get("content-length", "0")) > upload.length - offset:
         raise PlatformError("request_too_large", "The slice goes past the end of the file.")
-    upload.received = await receive_slice(context, upload, request.stream(), checksum)
+    upload.received = await receive_slice(context, actor, upload, request.stream(), checksum)
     return Response(status_code=204, headers=RESUMABLE | _standing(upload))
 
 
@@ -159,15 +159,15 @@ def terminate_upload(upload_id: str, actor: Acting, request: Request) -> Respons
     """Forget the upload and its bytes."""
     context = get_context(request)
     protocol.check_version(request)
-    with context.db.tenant(actor.tenant_id).unit_of_work() as work:
+    with changing(context, actor) as work:
         service.terminate_upload(work, actor, upload_id, context.clock())
     service.purge_bytes(context.store, [(actor.tenant_id, upload_id)])
     return Response(status_code=204, headers=RESUMABLE)
 
 
-def _find(context: PlatformContext, tenant_id: str, upload_id: str) -> UploadRow:
-    with context.db.tenant(tenant_id).read() as work:
-        return service.get_upload(work, tenant_id, upload_id, context.clock())
+def _find(context: PlatformContext, actor: Actor, upload_id: str) -> UploadRow:
+    with reading(context, actor) as work:
+        return service.get_upload(work, actor.tenant_id, upload_id, context.clock())
 
 
 async def _bodies_at_once(context: PlatformContext, actor: Actor) -> Limit:

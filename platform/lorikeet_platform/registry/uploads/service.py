@@ -19,6 +19,7 @@ from lorikeet_platform.db.tables import Upload, UploadSlice
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.registry.audited import record_upload
+from lorikeet_platform.registry.reach import check_reach_of_name, names_in_reach
 from lorikeet_platform.registry.uploads.protocol import UploadMetadata
 from lorikeet_platform.registry.uploads.quotas import Announced, check_quotas
 from lorikeet_platform.settings import LimitSettings
@@ -45,7 +46,8 @@ def slice_key(tenant_id: str, upload_id: str, slice_id: str) -> str:
 def create_upload(
     work: Session, actor: Actor, metadata: UploadMetadata, length: int, *, limits: LimitSettings, now: int
 ) -> Upload:
-    """Raises PlatformError: too_many_uploads, adapter_quota_exceeded."""
+    """Raises PlatformError: adapter_not_allowed_for_key, too_many_uploads, adapter_quota_exceeded."""
+    check_reach_of_name(work, actor.tenant_id, metadata.adapter)
     check_quotas(work, Announced(actor.tenant_id, metadata.adapter, length), now=now)
     upload = Upload(
         tenant_id=actor.tenant_id,
@@ -66,10 +68,13 @@ def create_upload(
 
 
 def list_uploads(work: Session, tenant_id: str, adapter: str | None, now: int) -> Sequence[Upload]:
-    """The tenant's open uploads, oldest first; of one adapter, or of all."""
+    """The tenant's open uploads that `work` reaches, oldest first; of one adapter, or of all."""
     mine = select(Upload).where(Upload.tenant_id == tenant_id, Upload.state == "open", Upload.expires_at > now)
     if adapter is not None:
         mine = mine.where(Upload.adapter_name == adapter)
+    names = names_in_reach(work, tenant_id)
+    if names is not None:
+        mine = mine.where(Upload.adapter_name.in_(sorted(names)))
     return work.scalars(mine.order_by(Upload.created_at, Upload.id)).all()
 
 
@@ -77,11 +82,12 @@ def get_upload(work: Session, tenant_id: str, upload_id: str, now: int) -> Uploa
     """An upload that is not over. Another tenant's, an expired and a missing one are the same 404.
 
     Raises:
-        PlatformError: not_found.
+        PlatformError: not_found, adapter_not_allowed_for_key.
     """
     upload = work.get(Upload, (tenant_id, upload_id))
     if upload is None or upload.state == "terminated" or (upload.state == "open" and upload.expires_at <= now):
         raise PlatformError("not_found", "There is no such upload.")
+    check_reach_of_name(work, tenant_id, upload.adapter_name)
     return upload
 
 
@@ -140,7 +146,7 @@ def add_slice(work: Session, upload: Upload, piece: StoredSlice, *, limits: Limi
 
 
 def terminate_upload(work: Session, actor: Actor, upload_id: str, now: int) -> None:
-    """Raises PlatformError: not_found, upload_sealed."""
+    """Raises PlatformError: not_found, adapter_not_allowed_for_key, upload_sealed."""
     upload = get_upload(work, actor.tenant_id, upload_id, now)
     ended = work.execute(
         update(Upload)

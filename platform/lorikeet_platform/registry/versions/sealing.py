@@ -26,6 +26,7 @@ from lorikeet_platform.limits.effective import EffectiveLimits
 from lorikeet_platform.registry.aliasing.aliases import Change, point_wholly_at
 from lorikeet_platform.registry.audited import record_upload, record_version
 from lorikeet_platform.registry.names import check_alias_name, check_new_name
+from lorikeet_platform.registry.reach import check_reach, check_reach_of_name
 from lorikeet_platform.registry.uploads.quotas import check_room, lock_and_read_limits, too_many_adapters
 
 
@@ -58,10 +59,11 @@ def seal(work: Session, actor: Actor, request: SealRequest, *, base_model: str, 
     """The version made of the uploads.
 
     Raises:
-        PlatformError: invalid_value, not_found, upload_incomplete, upload_sealed, adapter_quota_exceeded,
-            state_conflict when an administrator has quarantined this content.
+        PlatformError: invalid_value, adapter_not_allowed_for_key, not_found, upload_incomplete, upload_sealed,
+            adapter_quota_exceeded, state_conflict when an administrator has quarantined this content.
     """
     check_new_name(request.adapter, base_model)
+    check_reach_of_name(work, actor.tenant_id, request.adapter)
     if request.alias is not None:
         check_alias_name(request.alias)
     _check_file_set(request.files)
@@ -218,6 +220,7 @@ def use_existing(work: Session, actor: Actor, sealed: Sealed, alias: str | None,
     Raises:
         PlatformError: state_conflict when the version is not ready any more.
     """
+    check_reach(work, sealed.version.adapter_id)  # the key may have been limited while the engine loaded
     for upload_id in sealed.spare_uploads:
         ended = work.scalars(
             update(Upload)

@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from lorikeet_adapters.store.blob import BlobUnavailable, FreeSpace
 from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_platform.app import create_tenant_app
+from lorikeet_platform.auth.actor import ADMINISTRATOR, Actor
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.errors import PlatformError
@@ -151,12 +152,14 @@ def test_n_43_a_body_that_trickles_is_ended_and_keeps_what_came(
     with context.db.platform.read() as work:
         upload = get_upload(work, uploader.tenant.id, location.rpartition("/")[2], context.clock())
 
+    actor = Actor(uploader.tenant.id, ADMINISTRATOR)
+
     async def one_byte_a_second() -> AsyncIterator[bytes]:
         for at in range(150):
             yield CONTENT[at : at + 1]
 
     with pytest.raises(PlatformError, match="request_timeout"):
-        asyncio.run(receiving.receive_slice(context, upload, one_byte_a_second(), None))
+        asyncio.run(receiving.receive_slice(context, actor, upload, one_byte_a_second(), None))
     monkeypatch.undo()
     assert uploader.offset(location) == 31
     assert uploader.append(location, 31, CONTENT[31:]).status_code == 204
