@@ -5,15 +5,18 @@
 
 On Postgres a notice travels by NOTIFY, and each board has a connection that listens. A connection that was lost may
 have missed some: after it is back, listeners are told to forget everything, and revocations of the meantime are read
-from their tables. Within a process notices are told at once after the commit, which is all that SQLite needs.
+from their tables. Within a process notices are told at once after the commit, which is all that SQLite needs; of these,
+what comes back from the database is not told again.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import secrets
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary, WeakSet
@@ -22,7 +25,7 @@ import psycopg
 from sqlalchemy import Engine, NullPool, create_engine, event, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, SessionTransaction
 
 from lorikeet_platform.clock import MINUTE, SECOND, Clock, now_us
 from lorikeet_platform.db.connections import bounds_of
@@ -38,6 +41,8 @@ WAKE_S: Final = 0.5  # how soon a listening thread sees that it is to stop
 RETRY_S: Final = 1.0
 STOP_S: Final = 2.0  # a thread that is just connecting is left behind
 CLOCKS_DIFFER_US: Final = MINUTE  # at most, between machines: how much further back a lost connection's gap is read
+TOLD_KEPT: Final = 1_000  # notices of our own that may still come back
+_PENDING: Final = "lorikeet.notices"
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
 
@@ -54,6 +59,16 @@ class Notice:
     key_id: str | None
     reason: Reason
     at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Announced:
+    """A notice that waits for its commit; `within` is the savepoint that it goes away with, if any."""
+
+    notice: Notice
+    id: str
+    engine: Engine
+    within: SessionTransaction | None
 
 
 # Both are called in any thread and must return at once.
@@ -79,6 +94,7 @@ class NoticeBoard:
         self._stopping = threading.Event()
         self._hearing = threading.Event()
         self._heard_at = clock()
+        self._told: deque[str] = deque(maxlen=TOLD_KEPT)
         self._thread: threading.Thread | None = None
         for engine in db.engines:
             _boards.setdefault(engine, WeakSet()).add(self)
@@ -112,6 +128,11 @@ class NoticeBoard:
             except Exception:  # the change is made, and whoever made it must not be told otherwise
                 log.exception("a notice was not heeded")
 
+    def tell_own(self, notice: Notice, id_: str) -> None:
+        """Tell of what this process has committed, once."""
+        self._told.append(id_)
+        self.tell(notice)
+
     def _listen(self) -> None:
         url = make_url(self._db.url)
         engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=bounds_of(url))
@@ -123,8 +144,10 @@ class NoticeBoard:
                     self._catch_up()
                     self._hearing.set()
                     self._hear(driver)
-            except (SQLAlchemyError, psycopg.Error) as error:
-                if self._hearing.is_set():
+            except Exception as error:  # of whatever kind: without this thread revocations would be heard no more
+                if not isinstance(error, SQLAlchemyError | psycopg.Error):
+                    log.exception("notices are not heard")
+                elif self._hearing.is_set():
                     log.warning("notices are not heard: %s", type(error).__name__)
                 self._hearing.clear()
                 self._stopping.wait(RETRY_S)
@@ -138,19 +161,25 @@ class NoticeBoard:
 
     def _take(self, payload: str) -> None:
         try:
-            notice = Notice(**json.loads(payload))
+            said = json.loads(payload)
+            id_ = said.pop("id", None)
+            notice = Notice(**said)
             late_s = max(0, self._clock() - notice.at) / SECOND
-        except (ValueError, TypeError):  # not of ours, or of another version of ours
+        except (ValueError, TypeError, AttributeError):  # not of ours, or of another version of ours
             log.warning("a notice cannot be read")
             self._tell_gap()
             return
         if notice.reason != "changed":
             self._on_late(late_s)
-        self.tell(notice)
+        if id_ not in self._told:
+            self.tell(notice)
 
     def _tell_gap(self) -> None:
         for _listener, on_gap in self._listeners:
-            on_gap()
+            try:
+                on_gap()
+            except Exception:  # the others are to forget all the same
+                log.exception("a gap in the notices was not heeded")
 
     def _catch_up(self) -> None:
         """What was announced while nobody listened."""
@@ -167,12 +196,34 @@ class NoticeBoard:
 
 def announce(work: Session, notice: Notice) -> None:
     """Tell every process of `notice` once `work` is committed."""
-    engine = work.connection().engine
+    connection = work.connection()
+    announced = _Announced(notice, secrets.token_hex(8), connection.engine, work.get_nested_transaction())
+    work.info.setdefault(_PENDING, []).append(announced)
+    if connection.dialect.name == "postgresql":
+        payload = json.dumps({"id": announced.id, **asdict(notice)})
+        work.execute(_NOTIFY, {"channel": CHANNEL, "payload": payload})
 
-    def tell(_session: Session) -> None:
-        for board in list(_boards.get(engine, ())):
-            board.tell(notice)
 
-    event.listen(work, "after_commit", tell, once=True)
-    if work.connection().dialect.name == "postgresql":
-        work.execute(_NOTIFY, {"channel": CHANNEL, "payload": json.dumps(asdict(notice))})
+@event.listens_for(Session, "after_commit")
+def _tell_committed(session: Session) -> None:
+    """Also called when a savepoint is released, which commits nothing yet."""
+    if session.in_nested_transaction():
+        return
+    for announced in session.info.pop(_PENDING, ()):
+        for board in list(_boards.get(announced.engine, ())):
+            board.tell_own(announced.notice, announced.id)
+
+
+@event.listens_for(Session, "after_soft_rollback")
+def _drop_undone(session: Session, undone: SessionTransaction) -> None:
+    pending = session.info.get(_PENDING)
+    if pending:
+        session.info[_PENDING] = [
+            announced for announced in pending if undone.nested and undone not in _around(announced.within)
+        ]
+
+
+def _around(savepoint: SessionTransaction | None) -> Iterator[SessionTransaction]:
+    while savepoint is not None:
+        yield savepoint
+        savepoint = savepoint.parent

@@ -13,6 +13,7 @@ from sqlalchemy import create_engine, text
 
 from lorikeet_platform.api_keys.revoking import revoke_key
 from lorikeet_platform.api_keys.service import create_key, rotate_key
+from lorikeet_platform.auth import notices
 from lorikeet_platform.auth.actor import ADMINISTRATOR, Actor
 from lorikeet_platform.auth.api_keys import Authenticator
 from lorikeet_platform.auth.notices import CHANNEL, Notice, NoticeBoard, announce
@@ -112,6 +113,88 @@ def test_what_is_not_committed_is_not_announced(database: Database) -> None:
         revoke_and_fail()
     assert process.heard == []
     assert process.accepts(key.secret) == "ok"
+
+
+def test_a_savepoint_that_is_released_tells_nothing_yet(database: Database) -> None:
+    process, key = Process(database), a_key(database)
+    with database.platform.unit_of_work() as work:
+        announce(work, Notice(key.tenant_id, None, "changed"))
+        with work.begin_nested():
+            announce(work, Notice(key.tenant_id, key.id, "changed"))
+        assert process.heard == []
+    assert [notice.key_id for notice in process.heard] == [None, key.id]
+
+
+def test_what_was_announced_in_a_savepoint_goes_with_it(database: Database) -> None:
+    process, key = Process(database), a_key(database)
+    with database.platform.unit_of_work() as work:
+        announce(work, Notice(key.tenant_id, None, "changed"))
+        outer = work.begin_nested()
+        with work.begin_nested():
+            announce(work, Notice(key.tenant_id, key.id, "key_revoked"))
+        outer.rollback()
+        announce(work, Notice(key.tenant_id, "last", "changed"))
+    assert [notice.key_id for notice in process.heard] == [None, "last"]
+
+
+def test_a_transaction_that_fails_after_a_savepoint_tells_nothing(database: Database) -> None:
+    process, key = Process(database), a_key(database)
+
+    def announce_and_fail() -> None:
+        with database.platform.unit_of_work() as work:
+            announce(work, Notice(key.tenant_id, None, "changed"))
+            with work.begin_nested():
+                pass
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        announce_and_fail()
+    assert process.heard == []
+
+
+@pytest.mark.slow
+def test_what_a_process_told_itself_is_not_told_again_when_it_comes_back(
+    postgres: Database, migrated_postgres: str
+) -> None:
+    with a_process(migrated_postgres) as here, a_process(migrated_postgres) as there:
+        key = a_key(here.db)
+        revoke(here.db, key)
+        wait_for(lambda: bool(here.late) and there.has_heard("key_revoked"))
+        with there.db.platform.unit_of_work() as work:
+            announce(work, Notice(key.tenant_id, None, "changed"))
+        wait_for(lambda: here.has_heard("changed"))
+        assert [notice.reason for notice in here.heard] == ["key_revoked", "changed"]
+
+
+@pytest.mark.slow
+def test_a_listener_that_fails_to_forget_does_not_end_the_listening(postgres: Database, migrated_postgres: str) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    process = Process(Database(migrated_postgres))
+    process.board._listeners.insert(0, (lambda _notice: None, fail))
+    process.board.start()
+    assert process.board.wait_until_hearing(SOON_S)
+    assert process.n_gaps == 1
+    key = a_key(postgres)
+    revoke(postgres, key)
+    wait_for(lambda: process.has_heard("key_revoked"))
+    process.board.stop()
+    process.db.close()
+
+
+@pytest.mark.slow
+def test_a_mistake_in_the_listening_thread_does_not_end_it(
+    postgres: Database, migrated_postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "RETRY_S", 0.05)
+    with a_process(migrated_postgres) as process:
+        with monkeypatch.context() as patch:
+            patch.setattr(process.board, "_take", lambda _payload: 1 / 0)
+            gaps, key = process.n_gaps, a_key(postgres)
+            revoke(postgres, key)
+            wait_for(lambda: process.n_gaps > gaps)
+        wait_for(lambda: process.has_heard("key_revoked"))  # read from its table, like after any gap
 
 
 def test_a_listener_that_fails_does_not_fail_the_change(database: Database) -> None:
