@@ -36,6 +36,7 @@ OVER_ALL_TENANTS: Final[Mapping[str, str]] = {
     "usage/routes.py": "an administrator's view of usage",
     "usage/work/check.py": "compares the books",
     "usage/work/figures.py": "metrics of the books",
+    "usage/work/owners.py": "says which records have a gateway that lives",
     "usage/work/reaper.py": "lists records that nobody settles",
     "usage/work/rollups.py": "lists what is to be added up",
     "usage/work/totals.py": "compares the books",
