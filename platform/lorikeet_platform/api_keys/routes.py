@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Request
 from sqlalchemy.orm import Session
 
-from lorikeet_platform.accounts.access import Admin
+from lorikeet_platform.accounts.access import administrator
 from lorikeet_platform.api_keys import revoking, service
 from lorikeet_platform.api_keys.schemas import (
     Key,
@@ -65,11 +65,16 @@ def own_key_routes(prefix: str) -> APIRouter:
     return router
 
 
-leak_router = APIRouter(prefix="/admin/v1", tags=["keys"], route_class=StrictJsonRoute)
+leak_router = APIRouter(
+    prefix="/admin/v1",
+    tags=["keys"],
+    route_class=StrictJsonRoute,
+    dependencies=[Depends(administrator), KnownQuery, WantedBody],
+)
 
 
 @leak_router.post("/leaked_keys", operation_id="report_leaked_key")
-def report_leaked_key(body: LeakedKey, _admin: Admin, request: Request) -> RevokedKey:
+def report_leaked_key(body: LeakedKey, request: Request) -> RevokedKey:
     """Revoke a key that was found where it should not be, whosever it is, and the keys that it was rotated from."""
     context = get_context(request)
     with context.db.platform.unit_of_work() as work:

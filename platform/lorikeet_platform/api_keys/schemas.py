@@ -16,6 +16,7 @@ from lorikeet_platform.clock import SECOND, unix_seconds
 from lorikeet_platform.db.tables import ApiKey
 from lorikeet_platform.limits.schemas import Figures
 from lorikeet_platform.limits.service import Changes
+from lorikeet_platform.tenants.shown_names import KeyName
 from lorikeet_platform.web.listing import Listing
 
 LATEST_S = 253_402_300_799  # the end of the year 9999
@@ -29,7 +30,6 @@ def _network(text: str) -> str:
         raise ValueError("not an address or a network such as 192.0.2.0/24") from None
 
 
-Name = Annotated[str, Field(min_length=1, max_length=100)]
 Scopes = Annotated[list[Scope], Field(min_length=1, max_length=50)]
 # None of these may be empty: "none" is written as null, and means that nothing is limited.
 Adapters = Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=MAX_ADAPTERS)]
@@ -46,7 +46,7 @@ class _KeyFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: Name = ""
+    name: KeyName = ""
     scopes: Scopes = Field(default=[], description="left out of a new key: all that its maker has, but keys:…")
     allowed_adapters: Adapters | None = Field(
         default=None, description="names: it may use these and not the base model; null = everything"
@@ -67,7 +67,7 @@ class _KeyFields(BaseModel):
 
 
 class KeyCreate(_KeyFields):
-    name: Name
+    name: KeyName
     limits: dict[str, Figures] = Field(default={}, description="limits of its own, by dimension")
 
     @property

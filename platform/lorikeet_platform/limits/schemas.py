@@ -9,6 +9,7 @@ from lorikeet_platform.limits.effective import DIMENSIONS, WITH_BURST, Dimension
 from lorikeet_platform.limits.month import Month
 from lorikeet_platform.limits.plans import PLAN_PATTERN, PlanSummary
 from lorikeet_platform.limits.service import HIGHEST, LimitsInForce
+from lorikeet_platform.tenants.shown_names import DisplayName
 from lorikeet_platform.web.listing import Listing
 
 
@@ -115,7 +116,7 @@ class PlanCreate(LimitsPut):
     """What `limits` does not name is as in the plan `standard`."""
 
     id: str = Field(pattern=PLAN_PATTERN)
-    display_name: str | None = Field(default=None, min_length=1, max_length=200)
+    display_name: DisplayName | None = None
     limits: dict[str, Figures | None] = Field(default={}, description="by dimension")
 
 

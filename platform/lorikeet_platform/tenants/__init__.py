@@ -1,1 +1,1 @@
-"""Tenants: making and listing."""
+"""Tenants: making, changing, suspending and listing; the names that people read."""

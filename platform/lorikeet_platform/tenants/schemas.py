@@ -10,9 +10,9 @@ from lorikeet_platform.clock import unix_seconds
 from lorikeet_platform.limits.standard import STANDARD_PLAN
 from lorikeet_platform.overview.memory import TenantMemory
 from lorikeet_platform.tenants import service
+from lorikeet_platform.tenants.shown_names import DisplayName
 from lorikeet_platform.web.listing import Listing
 
-DisplayName = Annotated[str, Field(min_length=1, max_length=200)]
 Weight = Annotated[
     float,
     Field(

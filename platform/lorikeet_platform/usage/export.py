@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,8 @@ MAX_ROWS: Final = 1_000_000
 IN_MEMORY: Final = 1024 * 1024  # bytes of an answer; a larger one goes to disk
 PIECE: Final = 64 * 1024
 # A spreadsheet takes a cell that begins so for a formula (CWE-1236).
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA: Final = ("=", "+", "-", "@")
+_SKIPPED: Final = ("C", "Z")  # before it, spreadsheets leave out spaces, line ends and what is not seen
 
 Rows = Iterable[Sequence[Any]]
 
@@ -100,7 +102,15 @@ def _csv(sheet: Sheet) -> Iterator[str]:
 
 
 def _cell(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    return f"'{value}" if isinstance(value, str) and _is_formula(value) else value
+
+
+def _is_formula(text: str) -> bool:
+    """Also in characters that are read as plain ones, such as a full-width equals sign."""
+    for character in unicodedata.normalize("NFKC", text):
+        if not unicodedata.category(character).startswith(_SKIPPED):
+            return character in _FORMULA
+    return False
 
 
 def _lines(sheet: Sheet) -> Iterator[str]:

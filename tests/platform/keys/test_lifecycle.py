@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import select
 
 from lorikeet_platform.auth.key_format import checksum, is_well_formed, new_key
+from lorikeet_platform.auth.notices import Notice
 from lorikeet_platform.clock import HOUR
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import ApiKey, AuditEvent, TenantLimit
@@ -96,6 +97,11 @@ def test_a_key_is_changed_where_the_body_says_so(port: Port, api: TestClient, co
     assert changed == {**made, "name": "renamed", "scopes": ["usage:read"]}
     refused = api.get("/v1/models", headers={"authorization": f"Bearer {secret}"})
     assert refusal(refused)[:2] == (403, "insufficient_scope")
+    heard: list[Notice] = []
+    context.notices.subscribe(heard.append)
+    for nothing in ({}, {"name": "renamed"}, {"scopes": ["usage:read"], "expires_at": None}):
+        assert port.call("PATCH", f"/keys/{made['id']}", nothing).json() == changed
+    assert heard == []
     assert [event.details for event in audited(context, "key.update")] == [
         {"name": "renamed", "scopes": ["usage:read"]}
     ]
@@ -117,6 +123,13 @@ def test_a_key_is_changed_where_the_body_says_so(port: Port, api: TestClient, co
 def test_a_change_that_cannot_be_is_refused_by_its_name(port: Port, body: dict[str, object], code: str) -> None:
     made = make(port)
     assert refusal(port.call("PATCH", f"/keys/{made['id']}", body)) == (400, code, next(iter(body)))
+
+
+@pytest.mark.parametrize("name", [" ", "a\nb", "\x1b]0;x\x07", "\u202eabc", "a\u200bb", "\u2028"])
+def test_a_key_has_a_name_that_can_be_read(port: Port, name: str) -> None:
+    assert refusal(port.call("POST", "/keys", {"name": name})) == (400, "invalid_value", "name")
+    made = make(port, name="Produktion – 1 (日本)")
+    assert refusal(port.call("PATCH", f"/keys/{made['id']}", {"name": name})) == (400, "invalid_value", "name")
 
 
 def test_a_name_is_taken_while_its_key_is_in_use(port: Port) -> None:

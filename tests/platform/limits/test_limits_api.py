@@ -132,6 +132,31 @@ def test_a_plan_is_made_like_standard_but_for_what_is_said_and_its_tenants_hear_
     assert [event.subject for event in events(context, "plan.create") + events(context, "plan.limits")] == ["small"] * 2
 
 
+def test_what_changes_nothing_is_neither_recorded_nor_announced(
+    harbour: Tenant, put: Any, heard: list[Notice], context: PlatformContext
+) -> None:
+    paths = {
+        "tenant.limits": "/tenants/harbour/limits",
+        "key.limits": f"/tenants/harbour/keys/{harbour.key_id}/limits",
+        "plan.limits": "/plans/standard",
+    }
+    for action, path in paths.items():
+        assert put(path, {"max_n": {"value": 3}})[0] == 200
+        assert put(path, {})[0] == 200
+        assert put(path, {"max_n": {"value": 3}})[0] == 200
+        if action != "plan.limits":
+            assert put(path, {"rpm": None})[0] == 200
+        assert put(path, {"max_n": {"value": 3}, "rpm": {"value": 70, "burst": 7}})[0] == 200
+        assert [event.details for event in events(context, action)] == [{"max_n": [3, None]}, {"rpm": [70, 7]}]
+    assert len(heard) == 6
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b]0;x\x07", "\u202eabc", "a\u200bb", "\u2028"])
+def test_a_plan_has_a_name_that_can_be_read(put: Any, name: str) -> None:
+    status, body = put("/plans", {}, "POST", id="small", display_name=name)
+    assert (status, body["error"]["param"]) == (400, "display_name")
+
+
 def test_a_plan_keeps_a_figure_for_everything(put: Any) -> None:
     status, body = put("/plans/standard", {"rpm": None})
     assert (status, body["error"]["param"]) == (400, "limits.rpm")

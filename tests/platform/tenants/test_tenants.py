@@ -137,3 +137,11 @@ def test_a_tenant_that_does_not_exist_is_404(owner: TestClient) -> None:
 def test_n13_a_slug_that_is_a_path_names_no_tenant(owner: TestClient, harbour: Tenant, slug: str) -> None:
     for action in ("", "/keys", "/limits"):
         assert owner.get(f"{TENANTS}/{slug}{action}").status_code in (400, 404)
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b]0;x\x07", "\u202eabc", "a\u200bb", "\u2028"])
+def test_a_tenant_has_a_name_that_can_be_read(owner: TestClient, harbour: Tenant, name: str) -> None:
+    made = owner.post(TENANTS, json={"slug": "orchard", "display_name": name})
+    changed = owner.patch(HARBOUR, json={"display_name": name})
+    assert refusal(made) == refusal(changed) == (400, "invalid_value", "display_name")
+    assert owner.patch(HARBOUR, json={"display_name": "Hafen – Größe 3 (日本)"}).status_code == 200
