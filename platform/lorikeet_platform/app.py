@@ -55,6 +55,7 @@ from lorikeet_platform.web.guards import Bounds, Guard
 from lorikeet_platform.web.health import metrics_router
 from lorikeet_platform.web.health import router as health_router
 from lorikeet_platform.web.pages import HSTS, SECURITY_HEADERS, pages_router
+from lorikeet_platform.web.places import PlacesGivenBack
 
 __all__ = ["PlatformContext", "build_context", "create_admin_app", "create_tenant_app"]
 
@@ -107,6 +108,7 @@ def create_tenant_app(context: PlatformContext, extra_routers: Sequence[APIRoute
     for router in (adapters, uploads, usage, audit, own_limits_router, *keys, health_router, *extra_routers):
         app.include_router(router)
     check_access_is_declared(app.routes)
+    app.add_middleware(PlacesGivenBack)
     app.add_middleware(Guard, bounds=Bounds(context.settings.limits, uploads=large_bodies(TENANT_PREFIX)))
     app.add_middleware(ObservedRequests, metrics=context.metrics)  # outermost: it counts what the guard refuses
     return app

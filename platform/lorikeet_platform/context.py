@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from fastapi import Request
@@ -17,6 +17,7 @@ from lorikeet_platform.auth.pepper import Pepper
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.fleet import GatewayPresence
+from lorikeet_platform.limits.gating.turnstile import Turnstile
 from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.usage.service import UsageService
@@ -31,6 +32,7 @@ class PlatformContext:
         presence: this gateway among the others; its row and its thread begin with the tenant application.
         wake: tells a worker about a job id; may fail silently, the sweeper sends again.
         metrics: the gateway's metrics, registered on `metrics_registry`, which /metrics shows.
+        turnstile: where a tenant's requests pass that ask no model.
         admin_token: what the administrator's CLI sends on the administration port.
     """
 
@@ -48,6 +50,7 @@ class PlatformContext:
     metrics_registry: CollectorRegistry
     metrics: GatewayMetrics
     clock: Clock = now_us
+    turnstile: Turnstile = field(default_factory=Turnstile)
 
     @property
     def gateway_id(self) -> str:

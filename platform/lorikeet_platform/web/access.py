@@ -12,7 +12,7 @@ with a route for keys whose handler names no scope.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
 from fastapi.routing import iter_route_contexts
@@ -24,7 +24,9 @@ from lorikeet_platform.auth.scopes import Scope, scopes_of
 from lorikeet_platform.context import get_context
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.web.addresses import client_address
+from lorikeet_platform.web.places import hold
 
+ASK_A_MODEL: Final = frozenset({"inference"})  # scopes of a handler that does nothing else
 MARKS: set[Callable[..., Any]] = set()
 
 
@@ -51,7 +53,7 @@ async def tenant_key(request: Request) -> Principal:
 
     Raises:
         PlatformError: missing_api_key, invalid_api_key, ip_not_allowed, tenant_suspended, insufficient_scope,
-            auth_unavailable.
+            auth_unavailable, and for what asks no model rate_limit_exceeded, concurrency_limit_exceeded.
     """
     headers, context = request.headers.getlist("authorization"), get_context(request)
     if len(headers) > 1:
@@ -64,6 +66,8 @@ async def tenant_key(request: Request) -> Principal:
     if wanted is None:  # the check at start refuses such a route; one that came by another way is not served either
         raise UndeclaredRoute([handler.__name__])
     check_scope(caller, *wanted)
+    if wanted != ASK_A_MODEL:  # those have a gate of their own
+        hold(request, context.turnstile.enter(caller))
     return caller
 
 

@@ -25,6 +25,7 @@ from lorikeet_platform.registry.versions.lifecycle import Moved, Step
 from lorikeet_platform.registry.versions.sealing import Sealed, SealRequest, seal, use_existing
 from lorikeet_platform.registry.versions.warming import end_running, warm
 from lorikeet_platform.web.access import check_scope
+from lorikeet_platform.web.places import waiting
 
 LONGEST_WAIT_S = 30
 # A small adapter's verdict comes within a second; whoever waits for a long one reads the database once a second.
@@ -94,7 +95,8 @@ async def get_version(
         version = await run_in_threadpool(_look_again, context, actor, name, number)
         if version.state != "validating" or loop.time() >= deadline or await request.is_disconnected():
             return Version.of(name, version)
-        await asyncio.sleep(min(pause_s, max(0.0, deadline - loop.time())))
+        with waiting(request):
+            await asyncio.sleep(min(pause_s, max(0.0, deadline - loop.time())))
         pause_s = min(pause_s * POLL_GROWTH, LONGEST_POLL_S)
 
 

@@ -29,6 +29,7 @@ from lorikeet_platform.registry.uploads.receiving import ReceivingSlots, receive
 from lorikeet_platform.registry.uploads.schemas import Upload, UploadList
 from lorikeet_platform.web.access import Public
 from lorikeet_platform.web.json_body import check_content_type
+from lorikeet_platform.web.places import counted_elsewhere
 from lorikeet_platform.web.surplus import KnownQuery
 
 AdapterName = Annotated[str | None, Query(max_length=MAX_NAME, description="of this adapter only")]
@@ -71,7 +72,8 @@ def upload_routes(prefix: str, find_actor: FindActor) -> APIRouter:
     @needs("adapters:write")
     async def append_to_upload(upload_id: str, actor: Acting, request: Request) -> Response:
         """Append the body at Upload-Offset."""
-        with receiving.hold(actor.tenant_id, await _bodies_at_once(get_context(request), actor)):
+        limit = await _bodies_at_once(get_context(request), actor)
+        with counted_elsewhere(request), receiving.hold(actor.tenant_id, limit):
             return await _append(upload_id, actor, request)
 
     description = APIRouter(prefix=f"{prefix}/uploads", tags=["uploads"], route_class=TusRoute, dependencies=[Public])
