@@ -15,13 +15,27 @@ from sqlalchemy.orm.exc import StaleDataError
 from lorikeet_platform.db import connections
 from lorikeet_platform.db.ownership import ForeignRow
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import Adapter, AdapterVersion, AuditEvent, DirtyBucket, Table, Tenant, TenantOwned
+from lorikeet_platform.db.tables import (
+    Adapter,
+    AdapterVersion,
+    ApiKey,
+    AuditEvent,
+    BudgetCounter,
+    DirtyBucket,
+    Table,
+    Tenant,
+    TenantLimit,
+    TenantOwned,
+    UsageRecord,
+)
 from tests.platform.db.isolation.conftest import Pair
 
 OWNED = sorted(
     (mapper.class_ for mapper in Table.registry.mappers if issubclass(mapper.class_, TenantOwned)),
     key=lambda table: table.__name__,
 )
+# What a tenant is held by: on Postgres not its own to change.
+HELD_BY = {ApiKey, BudgetCounter, TenantLimit, UsageRecord}
 REFUSED = (ForeignRow, DBAPIError)
 
 
@@ -44,6 +58,10 @@ def test_every_table_shows_the_tenants_rows_alone(database: Database, pair: Pair
 def test_a_statement_without_a_condition_changes_the_tenants_rows_alone(
     database: Database, pair: Pair, table: Any
 ) -> None:
+    if table in HELD_BY and not database.is_sqlite:
+        with pytest.raises(DBAPIError, match="permission denied"), database.tenant(pair.a).unit_of_work() as work:
+            work.execute(delete(table))
+        return
     with database.tenant(pair.a).unit_of_work() as work:
         changed = work.execute(update(table).values(tenant_id=table.tenant_id))
         assert changed.rowcount == 1  # type: ignore[attr-defined]
