@@ -366,6 +366,8 @@ export interface paths {
         /**
          * Revoke Key
          * @description The key stops working at once and its running answers end: here now, in other processes within a second.
+         *
+         *     So do those that it was rotated from, and with `with_made` those that were made with it.
          */
         post: operations["revoke_key"];
         delete?: never;
@@ -409,7 +411,7 @@ export interface paths {
         put?: never;
         /**
          * Report Leaked Key
-         * @description Revoke a key that was found where it should not be, whosever it is.
+         * @description Revoke a key that was found where it should not be, whosever it is, and the keys that it was rotated from.
          */
         post: operations["report_leaked_key"];
         delete?: never;
@@ -449,6 +451,8 @@ export interface paths {
         /**
          * Delete Adapter
          * @description Remove an adapter with its versions and aliases. What runs on it ends as it began; its name is free at once.
+         *
+         *     One that has aliases is in use: removing it takes the scope deployments:write, too.
          */
         delete: operations["delete_adapter"];
         options?: never;
@@ -489,7 +493,7 @@ export interface paths {
         };
         /**
          * Get Version
-         * @description The version; with `wait`, as soon as it is no longer being validated.
+         * @description The version; with `wait`, as soon as it is no longer being validated, or the key ends.
          */
         get: operations["get_version"];
         put?: never;
@@ -594,7 +598,7 @@ export interface paths {
         };
         /**
          * Download File
-         * @description The file, byte for byte; an answer that ends early is one whose stored bytes are damaged.
+         * @description The file, byte for byte; an answer that ends early is one whose stored bytes are damaged, or whose key ended.
          *
          *     The version serves from its image, and goes on whatever becomes of its uploaded files.
          */
@@ -1137,7 +1141,7 @@ export interface components {
              * Action
              * @enum {string}
              */
-            action: "adapter.delete" | "alias.guard_rollback" | "alias.remove" | "alias.rollback" | "alias.set" | "job.retry" | "key.create" | "key.leaked" | "key.limits" | "key.revoke" | "key.rotate" | "key.update" | "owner.sign_in" | "owner.sign_out" | "plan.create" | "plan.limits" | "tenant.create" | "tenant.limits" | "tenant.resume" | "tenant.suspend" | "tenant.update" | "upload.create" | "upload.terminate" | "version.create" | "version.delete" | "version.quarantine" | "version.release" | "version.restore" | "version.retire" | "version.retry" | "version.verdict" | "version.purge" | "version.update";
+            action: "adapter.delete" | "alias.guard_rollback" | "alias.remove" | "alias.rollback" | "alias.set" | "job.retry" | "key.create" | "key.leaked" | "key.limits" | "key.revoke" | "key.rotate" | "key.update" | "owner.link" | "owner.sign_in" | "owner.sign_out" | "plan.create" | "plan.limits" | "tenant.create" | "tenant.limits" | "tenant.resume" | "tenant.suspend" | "tenant.update" | "upload.create" | "upload.terminate" | "version.create" | "version.delete" | "version.quarantine" | "version.release" | "version.restore" | "version.retire" | "version.retry" | "version.verdict" | "version.purge" | "version.update";
             /**
              * Subject
              * @description what was changed: an id, or a name within the tenant
@@ -1608,6 +1612,12 @@ export interface components {
         KeyRevoke: {
             /** Reason */
             reason?: string | null;
+            /**
+             * With Made
+             * @description revoke the keys that were made with it, too
+             * @default false
+             */
+            with_made: boolean;
         };
         /** KeyRotate */
         KeyRotate: {
@@ -1681,6 +1691,12 @@ export interface components {
              * @description the whole key, as it was found
              */
             key: string;
+            /**
+             * With Made
+             * @description revoke the keys that were made with it, too
+             * @default false
+             */
+            with_made: boolean;
         };
         /**
          * Ledger
@@ -1990,6 +2006,62 @@ export interface components {
              * @description requests a minute that started on it of late
              */
             heat: number;
+        };
+        /** RevokedKey */
+        RevokedKey: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Hint */
+            hint: string;
+            /** Public Id */
+            public_id: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "active" | "revoked";
+            /** Scopes */
+            scopes: ("inference" | "models:read" | "adapters:read" | "adapters:write" | "deployments:write" | "keys:read" | "keys:write" | "usage:read" | "audit:read")[];
+            /**
+             * Allowed Adapters
+             * @description names of those that still exist; null = everything
+             */
+            allowed_adapters: string[] | null;
+            /** Ip Allowlist */
+            ip_allowlist: string[] | null;
+            /** Subject Id */
+            subject_id: string;
+            /** Rotated From */
+            rotated_from: string | null;
+            /**
+             * Replaced At
+             * @description since when it has a successor
+             */
+            replaced_at: number | null;
+            /** Created By */
+            created_by: string;
+            /** Created At */
+            created_at: number;
+            /** Expires At */
+            expires_at: number | null;
+            /** Revoked At */
+            revoked_at: number | null;
+            /** Revoke Reason */
+            revoke_reason: string | null;
+            /**
+             * Last Used At
+             * @description to the minute
+             */
+            last_used_at: number | null;
+            /** Last Used Network */
+            last_used_network: string | null;
+            /**
+             * Made Keys
+             * @description that worked until then and were made with it, with those it was rotated from, or with these
+             */
+            made_keys: components["schemas"]["Key"][];
         };
         /** Session */
         Session: {
@@ -3266,7 +3338,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Key"];
+                    "application/json": components["schemas"]["RevokedKey"];
                 };
             };
             /** @description Every refusal and failure */
@@ -3367,7 +3439,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Key"];
+                    "application/json": components["schemas"]["RevokedKey"];
                 };
             };
             /** @description Every refusal and failure */

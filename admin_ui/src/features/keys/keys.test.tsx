@@ -108,18 +108,23 @@ describe("a tenant's keys", () => {
     const network = stubNetwork({
       ...TENANT,
       [`GET ${KEYS}`]: { body: list(apiKey("bot")) },
-      [`POST ${KEYS}/key-bot/revoke`]: { body: revoked },
+      [`POST ${KEYS}/key-bot/revoke`]: { body: { ...revoked, made_keys: [apiKey("child")] } },
     });
     renderApp("/tenants/acme/keys");
     await userEvent.click(await screen.findByRole("button", { name: /Revoke bot/ }));
     await userEvent.type(await screen.findByRole("textbox", { name: /Reason/ }), "it leaked");
     expect(network.requests(`POST ${KEYS}/key-bot/revoke`)).toHaveLength(0);
+    await userEvent.click(screen.getByRole("checkbox", { name: /made with it/ }));
     network.answer(`GET ${KEYS}`, { body: list(revoked) });
     await userEvent.click(screen.getByRole("button", { name: "Revoke" }));
     await waitFor(() => {
       expect(screen.getByTestId("key-row-bot")).toHaveTextContent("revokedit leaked");
     });
-    expect(await network.requests(`POST ${KEYS}/key-bot/revoke`)[0]?.json()).toEqual({ reason: "it leaked" });
+    expect(await network.requests(`POST ${KEYS}/key-bot/revoke`)[0]?.json()).toEqual({
+      reason: "it leaked",
+      with_made: true,
+    });
+    expect(await screen.findByText(/keys that work on: child/)).toBeVisible();
     expect(screen.queryByRole("button", { name: /Revoke bot/ })).not.toBeInTheDocument();
   });
 

@@ -1,4 +1,4 @@
-import { Button, Group, Stack, Text, Textarea } from "@mantine/core";
+import { Button, Checkbox, Group, Stack, Text, Textarea } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import { useState } from "react";
 
@@ -33,17 +33,19 @@ export function RevokeKey({ slug, apiKey, size = "compact-sm" }: StepProps) {
 
 function Question({ slug, apiKey, onDone }: { slug: string; apiKey: ApiKey; onDone: () => void }) {
   const [reason, setReason] = useState("");
+  const [withMade, setWithMade] = useState(false);
   const refresh = useRefreshKeys(slug);
   const revoke = api.useMutation("post", "/admin/v1/tenants/{slug}/keys/{id}/revoke");
 
   function confirm(): void {
     const said = reason.trim();
     revoke.mutate(
-      { params: { path: { slug, id: apiKey.id } }, body: said === "" ? {} : { reason: said } },
+      { params: { path: { slug, id: apiKey.id } }, body: { with_made: withMade, ...(said !== "" && { reason: said }) } },
       {
-        onSuccess: () => {
+        onSuccess: ({ made_keys: made }) => {
           refresh();
-          toastDone(`Key ${apiKey.name} revoked.`);
+          const left = made.filter((key) => key.status === "active").map((key) => key.name);
+          toastDone(`Key ${apiKey.name} revoked.${left.length > 0 ? ` It made keys that work on: ${left.join(", ")}.` : ""}`);
           onDone();
         },
       },
@@ -53,8 +55,8 @@ function Question({ slug, apiKey, onDone }: { slug: string; apiKey: ApiKey; onDo
   return (
     <Stack gap="md">
       <Text fz="sm">
-        Whatever uses <code>{maskedKey(apiKey)}</code> is refused within a second, and its running answers end. This
-        can&apos;t be undone.
+        Whatever uses <code>{maskedKey(apiKey)}</code> is refused within a second, and its running answers end. So does
+        what still uses the key that it was rotated from. This can&apos;t be undone.
       </Text>
       <Textarea
         label="Reason"
@@ -66,6 +68,13 @@ function Question({ slug, apiKey, onDone }: { slug: string; apiKey: ApiKey; onDo
           setReason(event.currentTarget.value);
         }}
         data-autofocus
+      />
+      <Checkbox
+        label="Revoke the keys that were made with it, too"
+        checked={withMade}
+        onChange={(event) => {
+          setWithMade(event.currentTarget.checked);
+        }}
       />
       <Group justify="flex-end" gap="xs">
         <Button variant="default" onClick={onDone}>
