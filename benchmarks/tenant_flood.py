@@ -33,7 +33,7 @@ from figures import Figure, arguments, at_most, present
 
 ROOT = Path(__file__).parents[1]
 BOUND = 1.5
-QUIET_PROMPT, QUIET_ANSWER, QUIET_LOAD = 256, 8, 1 / 6
+QUIET_PROMPT, QUIET_ANSWER, QUIET_LOAD = 384, 8, 1 / 6
 FLOOD_PROMPT, FLOOD_ANSWER = 1500, 1
 SHARES = 20
 SETTLE_S = 4.0  # a flood's first seconds, and the quiet ones after it, are in no turn

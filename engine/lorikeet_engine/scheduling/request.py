@@ -70,7 +70,7 @@ class Request:
         n_charged: tokens that its tenant has paid for; what is computed again is not paid for again.
         n_lost: tokens that were computed and dropped at its last preemption.
         tried_step: the last step that looked at it.
-        progressed_s: when a part of its prompt was planned last.
+        progressed_s, planned_step: when, and in which step, a part of its prompt was planned last.
         goes_first: whether its prompt made way for others long enough.
         n_deferrals: steps it waited for another request to compute the prefix they share.
         blocked_since_s: when it was first passed over for want of memory or of its adapter.
@@ -106,6 +106,7 @@ class Request:
     admitted_step: int = -1
     was_admitted: bool = False
     progressed_s: float = 0.0
+    planned_step: int = -1
     goes_first: bool = False
     blocked_since_s: float = NEVER
     adapter_wait_since_s: float = NEVER
@@ -143,3 +144,9 @@ class Request:
         """Whether all that is left to compute is the newest output token."""
         n_tokens = len(self.tokens)
         return n_tokens > self.n_prompt and n_tokens - self.n_computed == 1
+
+    def finish_reason(self, eos_token_ids: frozenset[int]) -> FinishReason | None:
+        """Why its newest token is its last; None when it goes on."""
+        if self.tokens[-1] in eos_token_ids:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if len(self.tokens) >= self.n_total else None

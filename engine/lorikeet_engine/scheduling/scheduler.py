@@ -30,7 +30,7 @@ from lorikeet_engine.scheduling.counters import SchedulerCounters, TenantLoad
 from lorikeet_engine.scheduling.events import Event, RequestFailure, TokenOutput
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.plan import BlockCopy, StepPlan, StepResult
-from lorikeet_engine.scheduling.request import FinishReason, Request, Stage
+from lorikeet_engine.scheduling.request import Request, Stage
 from lorikeet_engine.scheduling.waiting.admission import AdmissionGate
 from lorikeet_engine.scheduling.waiting.caps import Cap
 from lorikeet_engine.scheduling.waiting.fairness import FairQueue, Prices
@@ -213,6 +213,7 @@ class Scheduler:
         self._planned_s = now
         batch = self._planned = Batch(self._step_id, self._limits.max_num_batched_tokens)
         preempted = self._plan_decodes(batch, now)
+        self._plan_prefills(batch, of_this_step=True)
         if not preempted:
             self._door.let_pass(batch, now)
         self._plan_prefills(batch)
@@ -235,7 +236,7 @@ class Scheduler:
         events: list[Event] = list(self._planned.admissions)
         if self._planned.copying:
             self._kv.finish_copies()
-        running, sampled = self._running.by_id, result.sampled
+        running, sampled, eos_token_ids = self._running.by_id, result.sampled, self._limits.eos_token_ids
         block_size, output_price = self._kv.block_size, self._prices.output
         for row in plan.rows:
             request_id = row.request_id
@@ -257,7 +258,7 @@ class Scheduler:
                 self._note_ttft(request, now)
             request.tokens.append(token)
             request.account.charge(output_price)
-            finish_reason = self._finish_reason(request, token)
+            finish_reason = request.finish_reason(eos_token_ids)
             events.append(TokenOutput(request_id, token, finish_reason))
             if finish_reason:
                 self._release(request)
@@ -326,10 +327,15 @@ class Scheduler:
         self._room.park(request, now)  # wants its adapter before it lets go of it
         self._leave_batch(request)
 
-    def _plan_prefills(self, batch: Batch) -> None:
-        """Go on with the prompts that were begun, as fairness would have them done; of equal ones the oldest first."""
+    def _plan_prefills(self, batch: Batch, *, of_this_step: bool = False) -> None:
+        """Go on with the prompts that were begun, as fairness would have them done; of equal ones the oldest first.
+
+        Args:
+            of_this_step: only with those that this step can finish.
+        """
         for request in sorted(self._running, key=lambda request: (not request.goes_first, request.virtual_finish)):
-            if batch.budget > 0 and not request.decodes and request.admitted_step != batch.step_id:
+            is_begun = not request.decodes and request.planned_step != batch.step_id
+            if is_begun and batch.budget > 0 and not (of_this_step and request.n_left_to_compute > batch.budget):
                 self._add_chunk(request, batch)
 
     def _add_chunk(self, request: Request, batch: Batch) -> None:
@@ -344,7 +350,7 @@ class Scheduler:
         stop = start + n_tokens
         table = self._kv.grow(request.request_id, stop)
         assert table is not None, "an admitted request was promised blocks for its whole prompt"
-        request.n_scheduled, request.progressed_s = stop, self._planned_s
+        request.n_scheduled, request.progressed_s, request.planned_step = stop, self._planned_s, batch.step_id
         if request.n_charged < stop:  # what is computed again is neither paid for nor counted again
             n_new = max(0, min(stop, request.n_prompt) - request.n_charged)
             request.account.charge(self._prices.input * n_new)
@@ -353,11 +359,6 @@ class Scheduler:
         batch.add_prefill(request, n_tokens, table)
 
     # -- the ends ------------------------------------------------------------------------------------------------------
-
-    def _finish_reason(self, request: Request, token: int) -> FinishReason | None:
-        if token in self._limits.eos_token_ids:
-            return FinishReason.STOP
-        return FinishReason.LENGTH if len(request.tokens) >= request.n_total else None
 
     def _release(self, request: Request) -> None:
         """The one way out: give back what the request holds, wherever it is."""

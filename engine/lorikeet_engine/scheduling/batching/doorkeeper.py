@@ -91,11 +91,12 @@ class Doorkeeper:
         """Start, before begun prompts go on, what would be done before all of them if everybody had a fair share.
 
         That is told by the virtual finish: a short prompt of a tenant that had little does not wait for the rest of a
-        long one of a tenant that had more, and equal tenants with equal prompts take turns after whole prompts. A
-        prompt that did not get on for as long as makes a barrier goes first from then on, and nobody passes it.
+        long one of a tenant that had more, and equal tenants with equal prompts take turns after whole prompts. What
+        this step can finish is in the batch already and is not passed. A prompt that did not get on for as long as
+        makes a barrier goes first from then on, and nobody passes it.
         """
         self._lacked_kv = False
-        begun = [request for request in self._running if not request.decodes]
+        begun = [r for r in self._running if not r.decodes and r.planned_step != batch.step_id]
         for request in begun:
             request.goes_first |= now - request.progressed_s >= self._patience_s
         if not begun or any(request.goes_first for request in begun):

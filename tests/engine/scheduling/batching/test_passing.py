@@ -40,6 +40,17 @@ def test_a_quiet_tenants_prompt_goes_before_the_rest_of_a_begun_one() -> None:
     engine.drain()
 
 
+def test_what_a_step_can_finish_is_not_passed() -> None:
+    engine = flooded()
+    engine.step(7)  # ten steps to a prompt: its last sixteen tokens are left
+    engine.submit(request("quiet", n_prompt=10, max_tokens=1, tenant="quiet"))
+    engine.step()
+    assert "flood 0" in engine.tokens
+    assert "quiet" not in engine.tokens
+    assert steps_to_first_token(engine, "quiet") == 1
+    engine.drain()
+
+
 def test_a_prompt_of_several_steps_stays_ahead_once_it_has_passed() -> None:
     engine = flooded(barrier_after_s=60.0)
     engine.submit(request("quiet", n_prompt=3 * BUDGET, max_tokens=1, tenant="quiet"))
