@@ -15,7 +15,7 @@ from lorikeet_platform.auth.actor import ADMINISTRATOR
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Job, Tenant
 from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.jobs.queue import WAKE_AGAIN_US
-from lorikeet_platform.registry.versions.lifecycle import validate_again
+from lorikeet_platform.registry.versions.lifecycle import lock_version, validate_again
 
 JobState = Literal["queued", "leased", "done", "failed"]
 
@@ -50,9 +50,13 @@ def retry(work: Session, job_id: str, now: int) -> JobEntry:
     Raises:
         PlatformError: not_found; state_conflict for a job that has not failed, or whose work is no longer to be done.
     """
-    row = work.execute(_named_jobs().where(Job.id == job_id).with_for_update(of=Job, key_share=True)).one_or_none()
-    if row is None:
+    found = work.execute(_named_jobs().where(Job.id == job_id)).one_or_none()
+    if found is None:
         raise PlatformError("not_found", f"There is no job {quoted(job_id)}.", "job_id")
+    # In the order of everybody who changes a version: adapter, version, job.
+    lock_version(work, found.Job.tenant_id, str(found.Job.version_id))
+    locked = _named_jobs().where(Job.id == job_id).with_for_update(of=Job, key_share=True)
+    row = work.execute(locked, execution_options={"populate_existing": True}).one()
     job: Job = row.Job
     if job.state != "failed":
         raise PlatformError("state_conflict", f"Only a failed job can be tried again; this one is {job.state}.")

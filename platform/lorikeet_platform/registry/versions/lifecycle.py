@@ -133,13 +133,22 @@ def retry(work: Session, step: Step) -> Moved:
     return Moved(version, (job.id,))
 
 
+def lock_version(work: Session, tenant_id: str, version_id: str) -> AdapterVersion:
+    """A version by its id, locked after its adapter, as every change of it does."""
+    version = work.get_one(AdapterVersion, (tenant_id, version_id))
+    lock_adapter(work, tenant_id, version.adapter_id)
+    return work.get_one(
+        AdapterVersion, (tenant_id, version_id), with_for_update={"key_share": True}, populate_existing=True
+    )
+
+
 def validate_again(work: Session, tenant_id: str, version_id: str) -> None:
     """The job that could not validate the version is about to be tried again.
 
     Raises:
         PlatformError: state_conflict when somebody has decided otherwise.
     """
-    version = work.get_one(AdapterVersion, (tenant_id, version_id), with_for_update={"key_share": True})
+    version = lock_version(work, tenant_id, version_id)
     if version.state != "validating":
         _check_state(version, "failed_internal", "validated again")
         transition(work, version, "validating", reject_detail=None, purge_after=None)
