@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
 from lorikeet_platform.clock import HOUR, MINUTE, SECOND
 from lorikeet_platform.db.session import Database
@@ -236,3 +238,51 @@ def test_a_look_that_fails_is_followed_by_the_next(
     monkeypatch.setattr(worker, "begin_due", fail)
     with running(worker):
         wait_until(lambda: len(looks) >= 3)
+
+
+def test_a_chore_that_hangs_loses_its_lease_after_an_hour_and_says_so(db: Database, clock: FakeClock) -> None:
+    may_end = threading.Event()
+    hangs, fast = chore(lambda: may_end.wait(10)), chore(name="fast", every_us=MINUTE)
+    worker = ChoreRounds(db, [hangs, fast], clock=clock)
+    add(db, clock, hangs, fast)
+    worker.begin_due()
+    wait_until(lambda: row(db, "fast").finished_at is not None)
+    for _ in range(59):
+        clock.advance(60)
+        worker.extend_running()
+        assert row(db).holder is not None
+    clock.advance(60)
+    worker.extend_running()
+    assert (row(db).holder, row(db).error) == (None, rounds.HANGS)
+    clock.advance(10 * 60)
+    worker.begin_due()  # not here, where its thread still is
+    assert row(db).holder is None
+    other = taken(db, clock, hangs)
+    may_end.set()
+    wait_until(lambda: not worker._all_running())
+    assert row(db).holder == other.token
+
+
+def test_one_lease_that_cannot_be_extended_keeps_no_other_from_it(
+    db: Database, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = threading.Event()
+    known = [chore(lambda: may_end.wait(10), name=name) for name in ("first", "second")]
+    worker = ChoreRounds(db, known, clock=clock)
+    add(db, clock, *known)
+    worker.begin_due()
+    extended: list[str] = []
+    extend = chores.extend
+
+    def lose_the_first(work: Session, held: HeldChore, now: int) -> None:
+        if not extended:
+            extended.append("failed")
+            raise OperationalError("", {}, Exception())
+        extended.append(held.chore.name)
+        extend(work, held, now)
+
+    monkeypatch.setattr(chores, "extend", lose_the_first)
+    worker.extend_running()
+    assert extended == ["failed", "second"]
+    may_end.set()
+    wait_until(lambda: not worker._all_running())
