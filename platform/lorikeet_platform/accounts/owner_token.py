@@ -8,6 +8,8 @@ import secrets
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
+from lorikeet_platform.audit.service import record
+from lorikeet_platform.auth.actor import SYSTEM
 from lorikeet_platform.clock import HOUR
 from lorikeet_platform.db.tables import OwnerToken
 from lorikeet_platform.errors import PlatformError
@@ -16,10 +18,11 @@ LIFETIME_US = HOUR
 
 
 def issue_owner_token(work: Session, now: int) -> str:
-    """A fresh token; tokens issued before it are void."""
+    """A fresh token; tokens issued before it are void. Whoever issues it has the installation's own files at hand."""
     _void_unused(work, now)
     token = secrets.token_urlsafe(32)
     work.add(OwnerToken(token_hash=_hash(token), created_at=now, expires_at=now + LIFETIME_US))
+    record(work, tenant_id=None, actor=SYSTEM, action="owner.link", subject="owner", now=now)
     return token
 
 

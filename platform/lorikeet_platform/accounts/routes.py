@@ -56,8 +56,8 @@ def logout(admin: Admin, request: Request, response: Response) -> None:
     context = get_context(request)
     if admin.session_hash is not None:
         with context.db.platform.unit_of_work() as work:
-            end_session(work, admin.session_hash, context.clock())
-            _record(work, "owner.sign_out", context.clock())
+            if end_session(work, admin.session_hash, context.clock()):
+                _record(work, "owner.sign_out", context.clock())
     _set_cookie(context, response, "", max_age_s=0)
 
 

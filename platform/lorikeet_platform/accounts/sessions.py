@@ -63,8 +63,9 @@ def touch_session(work: Work, id_hash: bytes, now: int) -> None:
     _update(work, id_hash, last_seen_at=now, idle_expires_at=now + IDLE_US)
 
 
-def end_session(work: Work, id_hash: bytes, now: int) -> None:
-    _update(work, id_hash, revoked_at=now)
+def end_session(work: Work, id_hash: bytes, now: int) -> bool:
+    """Whether there was one to be ended."""
+    return _update(work, id_hash, revoked_at=now)
 
 
 def csrf_token(cookie: str) -> str:
@@ -72,9 +73,11 @@ def csrf_token(cookie: str) -> str:
     return base64.urlsafe_b64encode(mac).decode().rstrip("=")
 
 
-def _update(work: Work, id_hash: bytes, **values: int) -> None:
+def _update(work: Work, id_hash: bytes, **values: int) -> bool:
+    """Whether the session was there, and had not ended."""
     mine = update(Session).where(Session.id_hash == id_hash, Session.revoked_at.is_(None)).values(**values)
-    work.execute(mine, execution_options={"synchronize_session": False})
+    changed = work.scalar(mine.returning(Session.id_hash), execution_options={"synchronize_session": False})
+    return changed is not None
 
 
 def _hash(cookie: str) -> bytes:

@@ -25,6 +25,7 @@ Action = Literal[
     "key.revoke",
     "key.rotate",
     "key.update",
+    "owner.link",
     "owner.sign_in",
     "owner.sign_out",
     "plan.create",

@@ -10,8 +10,9 @@ from fastapi.testclient import TestClient
 from sqlalchemy import select
 
 from lorikeet_platform.accounts.owner_token import issue_owner_token, redeem_owner_token
+from lorikeet_platform.accounts.sessions import end_session, start_session
 from lorikeet_platform.context import PlatformContext
-from lorikeet_platform.db.tables import OwnerToken, Session
+from lorikeet_platform.db.tables import AuditEvent, OwnerToken, Session
 from lorikeet_platform.errors import PlatformError
 from tests.support.platform_parts import FakeClock
 
@@ -171,3 +172,16 @@ def test_nothing_is_open_to_strangers(admin: TestClient, method: str, path: str)
     body = {"slug": "harbour", "name": "x"} if method == "POST" else None
     for headers in ({}, {"authorization": "Bearer lka_guess"}, {"cookie": "lorikeet_session=guess"}):
         assert refusal(admin.request(method, path, headers=headers, json=body)) == (401, "not_signed_in")
+
+
+def test_v18_a_link_is_written_down_and_a_session_ends_once(context: PlatformContext, clock: FakeClock) -> None:
+    token = owner_token(context)
+    with context.db.platform.unit_of_work() as work:
+        redeem_owner_token(work, token, clock())
+        _cookie, signed_in = start_session(work, clock())
+    with context.db.platform.unit_of_work() as work:
+        assert end_session(work, signed_in.id_hash, clock())
+        assert not end_session(work, signed_in.id_hash, clock())
+    with context.db.platform.read() as work:
+        events = [(event.action, event.actor) for event in work.query(AuditEvent)]
+    assert events == [("owner.link", "system")]
