@@ -10,16 +10,17 @@ from typing import Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
-from sqlalchemy.orm import Session
 
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.auth.scopes import needs
 from lorikeet_platform.clock import unix_seconds
-from lorikeet_platform.context import PlatformContext, get_context
-from lorikeet_platform.db.tables import AdapterVersion
-from lorikeet_platform.errors import PlatformError, model_not_found
-from lorikeet_platform.registry.catalogue import AdapterEntry, AliasEntry, list_adapters
-from lorikeet_platform.registry.names import DEFAULT_ALIAS, parse_model
+from lorikeet_platform.context import get_context
+from lorikeet_platform.db.tables import Adapter, AdapterVersion
+from lorikeet_platform.errors import model_not_found
+from lorikeet_platform.registry.catalogue import AdapterEntry, AliasEntry, get_adapter, list_adapters
+from lorikeet_platform.registry.names import DEFAULT_ALIAS
+from lorikeet_platform.registry.reach import limit_reach
+from lorikeet_platform.registry.resolve import versions_behind
 from lorikeet_platform.registry.schemas import AliasTarget
 from lorikeet_platform.web.access import Caller
 
@@ -52,74 +53,47 @@ class ModelList(BaseModel):
 def list_models(request: Request, caller: Caller) -> ModelList:
     """The base model and the tenant's adapters whose bare name means a version: those that the key may use."""
     context = get_context(request)
+    name = context.settings.model_name
     with context.db.tenant(caller.tenant_id).read() as session:
-        adapters = _served(session, context, caller)
-    shown = (_model(entry.adapter.name, entry, _aliased(entry, DEFAULT_ALIAS), caller) for entry in adapters)
-    base = [_base_model(context)] if caller.allowed_adapters is None else []
-    return ModelList(data=[*base, *(model for model in shown if model is not None)])
+        limit_reach(session, caller.allowed_adapters)
+        adapters = [entry for entry in list_adapters(session, caller.tenant_id) if entry.adapter.base_model == name]
+    served = ((entry, _live(entry)) for entry in adapters)
+    base = [_base_model(name)] if caller.allowed_adapters is None else []
+    shown = [_model(entry.adapter.name, entry, live, caller) for entry, live in served if live is not None]
+    return ModelList(data=[*base, *shown])
 
 
 @router.get("/v1/models/{model:path}", operation_id="get_model")
 @needs("models:read", "inference")
 def get_model(model: str, request: Request, caller: Caller) -> Model:
-    context = get_context(request)
-    if model == context.settings.model_name:
-        if caller.allowed_adapters is not None:
-            raise _not_allowed()
-        return _base_model(context)
-    reference = parse_model(model)
-    with context.db.tenant(caller.tenant_id).read() as session:
-        entries = _of_base(session, context, caller) if reference else []
-    for entry in entries:
-        if reference and entry.adapter.name == reference.adapter:
-            version = _aliased(entry, reference.alias) if reference.alias else _numbered(entry, reference.number)
-            found = _model(model, entry, version, caller)
-            if found is not None and not _may_use(caller, entry):
-                raise _not_allowed()
-            if found is not None:
-                return found
-    raise model_not_found(model)
+    """What a request that names this model would be answered by."""
+    base, tenant_id = get_context(request).settings.model_name, caller.tenant_id
+    with get_context(request).db.tenant(tenant_id).read() as session:
+        meant = versions_behind(session, tenant_id, model, base, allowed_adapters=caller.allowed_adapters)
+        if not meant:
+            return _base_model(base)
+        largest = max(meant, key=lambda version: version.weight)
+        entry = get_adapter(session, tenant_id, session.get_one(Adapter, (tenant_id, largest.adapter_id)).name)
+    version = next((version for version in entry.versions if version.id == largest.id), None)
+    if version is None:  # it went between the two looks
+        raise model_not_found(model)
+    return _model(model, entry, version, caller)
 
 
-def _base_model(context: PlatformContext) -> Model:
-    name = context.settings.model_name
+def _base_model(name: str) -> Model:
     detail = ModelDetail(base_model=name, version_id=None, aliases={})
     return Model(id=name, created=0, owned_by="platform", lorikeet=detail)
 
 
-def _served(session: Session, context: PlatformContext, caller: Principal) -> list[AdapterEntry]:
-    return [entry for entry in _of_base(session, context, caller) if _may_use(caller, entry)]
+def _live(entry: AdapterEntry) -> AdapterVersion | None:
+    """The ready version with the largest share of the bare name."""
+    shares = [share for known in entry.aliases if known.alias.alias == DEFAULT_ALIAS for share in known.targets]
+    weights = dict(shares)
+    ready = [version for version in entry.versions if version.state == "ready" and version.number in weights]
+    return max(ready, key=lambda version: (weights[version.number], -version.number), default=None)
 
 
-def _of_base(session: Session, context: PlatformContext, caller: Principal) -> list[AdapterEntry]:
-    served = context.settings.model_name
-    return [entry for entry in list_adapters(session, caller.tenant_id) if entry.adapter.base_model == served]
-
-
-def _may_use(caller: Principal, entry: AdapterEntry) -> bool:
-    return caller.allowed_adapters is None or entry.adapter.id in caller.allowed_adapters
-
-
-def _not_allowed() -> PlatformError:
-    return PlatformError("adapter_not_allowed_for_key", param="model")
-
-
-def _aliased(entry: AdapterEntry, alias: str) -> AdapterVersion | None:
-    """The ready version with the largest share of the alias."""
-    shares = [
-        (weight, number) for known in entry.aliases if known.alias.alias == alias for number, weight in known.targets
-    ]
-    ready = [(weight, version) for weight, number in shares if (version := _numbered(entry, number)) is not None]
-    return max(ready, key=lambda share: share[0])[1] if ready else None
-
-
-def _numbered(entry: AdapterEntry, number: int | None) -> AdapterVersion | None:
-    return next((version for version in entry.versions if version.number == number and version.state == "ready"), None)
-
-
-def _model(name: str, entry: AdapterEntry, version: AdapterVersion | None, caller: Principal) -> Model | None:
-    if version is None:
-        return None
+def _model(name: str, entry: AdapterEntry, version: AdapterVersion, caller: Principal) -> Model:
     return Model(
         id=name,
         created=unix_seconds(version.created_at),

@@ -37,7 +37,7 @@ class ResolvedModel:
 
 
 # id, adapter_id, number, digest, weight, sticky
-_Candidate = Row[str, str, int, str | None, int, str]
+Candidate = Row[str, str, int, str | None, int, str]
 
 
 def resolve_model(
@@ -59,18 +59,33 @@ def resolve_model(
         PlatformError: model_not_found for unknown, malformed, not ready, and not this tenant's alike;
             adapter_not_allowed_for_key for what the tenant has and the caller may not use.
     """
+    candidates = versions_behind(session, tenant_id, model, base_model, allowed_adapters=allowed_adapters)
+    if not candidates:
+        return ResolvedModel(model, base_model)
+    reference = parse_model(model)
+    chosen = _choose(candidates, (tenant_id, reference.alias or "" if reference else ""), user)
+    return ResolvedModel(model, base_model, chosen.adapter_id, chosen.id, chosen.number, chosen.digest)
+
+
+def versions_behind(
+    session: Session, tenant_id: str, model: str, base_model: str, *, allowed_adapters: Set[str] | None = None
+) -> Sequence[Candidate]:
+    """The ready versions that `model` may mean, by number; empty for the base model.
+
+    Raises:
+        PlatformError: as `resolve_model`.
+    """
     if model == base_model:
         if allowed_adapters is not None:
             raise PlatformError("adapter_not_allowed_for_key", param="model")
-        return ResolvedModel(model, base_model)
+        return ()
     reference = parse_model(model)
     candidates = session.execute(_candidates(tenant_id, base_model, reference)).all() if reference else []
     if not candidates:
         raise model_not_found(model)
     if allowed_adapters is not None and candidates[0].adapter_id not in allowed_adapters:
         raise PlatformError("adapter_not_allowed_for_key", param="model")
-    chosen = _choose(candidates, (tenant_id, reference.alias or "" if reference else ""), user)
-    return ResolvedModel(model, base_model, chosen.adapter_id, chosen.id, chosen.number, chosen.digest)
+    return candidates
 
 
 def _candidates(
@@ -113,7 +128,7 @@ def _candidates(
     )
 
 
-def _choose(candidates: Sequence[_Candidate], alias: tuple[str, str], user: str | None) -> _Candidate:
+def _choose(candidates: Sequence[Candidate], alias: tuple[str, str], user: str | None) -> Candidate:
     """`alias`: the tenant and the alias that the candidates are the targets of."""
     if len(candidates) == 1:
         return candidates[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.platform.inference.conftest import Gateway
 
 
@@ -28,3 +30,12 @@ def test_another_tenants_model_is_404_like_a_missing_one(gateway: Gateway) -> No
     for name in ("haiku", "nobody"):
         response = gateway.get(f"/v1/models/{name}")
         assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
+
+
+def test_one_model_is_looked_up_without_all_others(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_all(*_arguments: object) -> None:
+        raise AssertionError("all adapters were loaded for one of them")
+
+    monkeypatch.setattr("lorikeet_platform.inference.models.list_adapters", load_all)
+    for name in ("pirate", "pirate@live", "pirate:1"):
+        assert gateway.get(f"/v1/models/{name}").json()["lorikeet"]["version_id"].startswith("ver_")
