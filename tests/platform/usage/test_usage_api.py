@@ -7,16 +7,17 @@ import io
 import json
 from collections import defaultdict
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import QueuePool
 
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import UsageRecord
-from lorikeet_platform.usage import export
+from lorikeet_platform.usage import export, routes
 from lorikeet_platform.usage.work.rollups import RollUps
 from tests.platform.usage.conftest import get
 from tests.support.ledger import DAY_US, NOON, NOON_S, AsPayer, a_payer, opened, use
@@ -288,3 +289,27 @@ def test_a_tenant_without_requests_has_an_empty_report(database: Database, admin
     assert admin_port.get("/admin/v1/tenants/empty/usage").json()["data"] == []
     answer = admin_port.get("/admin/v1/tenants/empty/usage", params={"format": "csv"}).text
     assert answer == "bucket_start,requests,errors,prompt_tokens,cached_tokens,completion_tokens\r\n"
+
+
+@pytest.mark.parametrize(("held_rows", "n_connections"), [(5_000, 0), (1, 1)])
+def test_a_report_is_written_without_the_database_unless_it_is_too_large_to_hold(
+    much: PlatformContext,
+    tenant_port: TestClient,
+    mine: Tenant,
+    monkeypatch: pytest.MonkeyPatch,
+    held_rows: int,
+    n_connections: int,
+) -> None:
+    in_use: list[int] = []
+
+    def watched(*arguments: Any) -> Any:
+        in_use.append(cast(QueuePool, much.db.engine.pool).checkedout())
+        return export.exported(*arguments)
+
+    params: dict[str, str | int] = {"start": NOON_S - 10 * DAY, "end": NOON_S + 10 * DAY, "group_by": "key"}
+    whole = tenant_port.get("/v1/usage", params=params, headers=mine.auth).json()
+    monkeypatch.setattr(routes, "exported", watched)
+    monkeypatch.setattr(routes, "HELD_ROWS", held_rows)
+    assert tenant_port.get("/v1/usage", params=params, headers=mine.auth).json() == whole
+    assert len(whole["data"]) > 1
+    assert in_use == [n_connections]
