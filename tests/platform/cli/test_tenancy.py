@@ -63,6 +63,24 @@ def test_a_leaked_key_is_revoked_from_standard_input(
     assert lorikeet("adapters", "list").code == 3
 
 
+def test_who_revokes_a_key_hears_of_the_keys_that_were_made_with_it(
+    lorikeet: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lorikeet("tenants", "update", "harbour", "--keys-make-keys").code == 0
+    made = lorikeet(
+        *("keys", "create", "--tenant", "harbour", "--name", "maker", "--scope", "keys:read"),
+        *("--scope", "keys:write", "--scope", "adapters:read"),
+    )
+    monkeypatch.setenv("LORIKEET_API_KEY", made.out.strip())
+    child = lorikeet("keys", "create", "--name", "child", "--scope", "adapters:read")
+    assert child.code == 0, child.err
+    revoked = lorikeet("keys", "revoke", "maker", "--tenant", "harbour")
+    assert revoked.code == 0, revoked.err
+    assert "child" in revoked.err
+    monkeypatch.setenv("LORIKEET_API_KEY", child.out.strip())
+    assert lorikeet("adapters", "list").code == 0
+
+
 def test_a_tenants_limit_counts_where_it_is_smaller_than_the_plans(lorikeet: Commands) -> None:
     assert lorikeet("plans", "create", "small", "rpm=100:20", "--name", "Small").code == 0
     assert lorikeet("tenants", "update", "harbour", "--plan", "small", "--weight", "2").code == 0

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Create, list, rotate and revoke API keys.", no_args_is_help=True)
 
 KeyName = Annotated[str, typer.Argument(metavar="KEY", help="The key's id (key_…), or its name.")]
+WithMade = Annotated[bool, typer.Option("--with-made", help="And the keys that were made with it.")]
 DAY_S = 86_400
 
 
@@ -146,6 +147,7 @@ def revoke(
     key: KeyName,
     tenant: OfTenant = None,
     reason: Annotated[str | None, typer.Option("--reason", help="Kept with the key.")] = None,
+    with_made: WithMade = False,
     api_url: ApiUrl = DEFAULT_API_URL,
     admin_url: AdminUrl = DEFAULT_ADMIN_URL,
     as_json: AsJson = False,
@@ -154,12 +156,12 @@ def revoke(
     from lorikeet_platform.cli.side import side_of
 
     with side_of(tenant, api_url=api_url, admin_url=admin_url) as side:
-        revoked = side.post(f"/keys/{find_key(side, key)['id']}/revoke", {"reason": reason})
+        revoked = side.post(f"/keys/{find_key(side, key)['id']}/revoke", {"reason": reason, "with_made": with_made})
     _report_revoked(revoked, as_json=as_json)
 
 
 @app.command("leaked")
-def leaked(admin_url: AdminUrl = DEFAULT_ADMIN_URL, as_json: AsJson = False) -> None:
+def leaked(with_made: WithMade = False, admin_url: AdminUrl = DEFAULT_ADMIN_URL, as_json: AsJson = False) -> None:
     """Revoke a key that was found somewhere: give the whole key on standard input, never as an argument."""
     from lorikeet_platform.cli.api import admin_api
 
@@ -167,7 +169,7 @@ def leaked(admin_url: AdminUrl = DEFAULT_ADMIN_URL, as_json: AsJson = False) -> 
     if not found:
         raise CommandFailed(ExitCode.USAGE, "give the key on standard input: lorikeet keys leaked < FILE")
     with admin_api(admin_url) as api:
-        revoked = api.post("/admin/v1/leaked_keys", {"key": found})
+        revoked = api.post("/admin/v1/leaked_keys", {"key": found, "with_made": with_made})
     _report_revoked(revoked, as_json=as_json)
 
 
@@ -201,3 +203,7 @@ def _report_revoked(key: dict[str, Any], *, as_json: bool) -> None:
         print_json(key)
     else:
         say(f"Key {key['name']} ({key['id']}) is revoked.")
+        still_alive = [made for made in key["made_keys"] if made["status"] == "active"]
+        if still_alive:
+            names = ", ".join(f"{made['name']} ({made['id']})" for made in still_alive)
+            say(f"Made with it, and working on: {names}. --with-made ends them, too.")
