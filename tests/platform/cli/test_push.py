@@ -82,9 +82,10 @@ def use_no_server(patch: pytest.MonkeyPatch, _installation: Installation) -> Non
     patch.setenv("LORIKEET_API_URL", "http://127.0.0.1:9")
 
 
-def fail(request: str, status: int) -> Callable[[pytest.MonkeyPatch, Installation], None]:
+def fail(request: str, status: int, code: str = "planned") -> Callable[[pytest.MonkeyPatch, Installation], None]:
     def plan(_patch: pytest.MonkeyPatch, installation: Installation) -> None:
         installation.faults.planned[request] = [status]
+        installation.faults.codes[status] = code
 
     return plan
 
@@ -97,8 +98,10 @@ def fail(request: str, status: int) -> Callable[[pytest.MonkeyPatch, Installatio
         (use_no_server, 4),
         (fail("POST /v1/uploads", 403), 3),
         (fail("POST /v1/uploads", 413), 7),
-        (fail("POST /v1/uploads", 429), 7),
-        (fail("PATCH /v1/uploads", 507), 7),
+        (fail("POST /v1/uploads", 429, "too_many_uploads"), 7),
+        (fail("POST /v1/uploads", 429, "rate_limit_exceeded"), 0),
+        (fail("PATCH /v1/uploads", 429, "rate_limit_exceeded"), 0),
+        (fail("PATCH /v1/uploads", 507, "storage_full"), 7),
         (fail("POST /v1/adapters", 409), 8),
         (fail("POST /v1/adapters", 400), 2),
     ],

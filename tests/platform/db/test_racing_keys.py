@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from sqlalchemy import func, select
 
@@ -109,11 +110,8 @@ def test_first_limits_through_both_keys_of_a_lineage_do_not_collide(database: Da
         with database.tenant(tenant_id).unit_of_work() as work:
             change_limits(work, key_id, {"rpm": (value, None)}, actor=actor, now=now_us())
 
-    acts = [
-        lambda key=key, value=value: limit(key, value)  # type: ignore[misc]
-        for value, key in enumerate([old.id, new.id] * (AT_ONCE // 2))
-    ]
-    assert all_at_once(acts) == {"ok": AT_ONCE}
+    keys = enumerate([old.id, new.id] * (AT_ONCE // 2))
+    assert all_at_once([partial(limit, key, value) for value, key in keys]) == {"ok": AT_ONCE}
 
 
 def test_keys_that_end_each_other_at_once_do_not_wait_in_a_ring(database: Database) -> None:

@@ -25,7 +25,8 @@ MAX_SLICES = 512
 GONE = frozenset({404, 410})
 MOVED = frozenset({"offset_conflict", "upload_sealed"})  # somebody else sent the same bytes, or all of them
 SLICE_DAMAGED = 460
-NO_RETRY = frozenset({429, 507})
+# What another try in a moment does not change: it takes somebody to end an upload, or to make room.
+NO_RETRY = frozenset({"too_many_uploads", "storage_full"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class Transfer:
             self._patience.wait_after("the server has another offset")
         elif refusal.status == SLICE_DAMAGED:
             self._patience.wait_after("a slice was damaged on its way; the server kept nothing of it")
-        elif refusal.should_retry and refusal.status not in NO_RETRY:
+        elif refusal.should_retry and refusal.code not in NO_RETRY:
             self._patience.wait_after(refusal.message, refusal)
         else:
             raise failure
