@@ -8,8 +8,8 @@ its own, with one token to answer. Turns without and with the flood follow one a
 same machine; the ratio is of the 99th percentiles over all turns. Nothing limits the flood but the engine's fairness.
 
 A prompt waits for the step that is being computed when it comes, so the step's budget (`--step-tokens`, the engine's
-`max_num_batched_tokens`) bounds what a stranger can add. 64 is what an operator sets who wants first tokens protected on
-a CPU, at the price of throughput; 0 is the engine's own choice.
+`max_num_batched_tokens`) bounds what a stranger can add. 64 is for an operator who wants first tokens protected on a
+CPU, at the price of throughput; 0 is the engine's own choice.
 """
 
 from __future__ import annotations
