@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lorikeet_platform.db.tables import limit
 from lorikeet_platform.limits.effective import DIMENSIONS, WITH_BURST, Figures, Limit, effective_limits
 from lorikeet_platform.limits.standard import STANDARD
 
@@ -70,8 +71,8 @@ def test_what_is_in_force_is_never_more_than_anybody_says(
     assert limits["rpm"].burst == min(value if burst is None else burst for value, burst in said)
 
 
-def test_a_plan_says_something_of_everything() -> None:
-    assert set(STANDARD) == set(DIMENSIONS)
+def test_a_plan_says_something_of_everything_and_the_tables_take_it() -> None:
+    assert set(STANDARD) == set(DIMENSIONS) == set(limit.DIMENSIONS)
     assert {name for name, (_, burst) in STANDARD.items() if burst is not None} == WITH_BURST
     with pytest.raises(KeyError):
         effective_limits({"rpm": (1, None)}, {}, {})
