@@ -119,9 +119,9 @@ def test_n_6_two_tenants_adapters_of_one_name_never_answer_for_each_other(
         ({"scopes": ["*"]}, 400),
         ({"scopes": ["/*"]}, 400),
         ({"scopes": ["adapters:everything"]}, 400),
-        ({"scopes": ["adapters:write"], "limits": {"rpm": {"value": 61}}}, 403),
-        ({"scopes": ["adapters:write"], "limits": {"monthly_tokens": {"value": 1_001}}}, 403),
-        ({"scopes": ["adapters:write"], "limits": {"rpm": {"value": 60}}}, 201),
+        ({"scopes": ["adapters:write"], "limits": {"max_output_tokens": {"value": 61}}}, 403),
+        ({"scopes": ["adapters:write"], "limits": {"max_context": {"value": 1_001}}}, 403),
+        ({"scopes": ["adapters:write"], "limits": {"max_output_tokens": {"value": 60}}}, 201),
     ],
     ids=str,
 )
@@ -129,7 +129,7 @@ def test_n_7_a_key_makes_no_key_that_may_more_than_itself(
     place: Place, ours: Tenant, wanted: dict[str, object], status: int
 ) -> None:
     place.ask_admin("PATCH", f"/admin/v1/tenants/{ours.slug}", json={"keys_make_keys": True})
-    limits = {"rpm": {"value": 60}, "monthly_tokens": {"value": 1_000}}
+    limits = {"max_output_tokens": {"value": 60}, "max_context": {"value": 1_000}}
     minter = place.key(ours.slug, scopes=["adapters:write", "keys:write", "keys:read"], limits=limits)
     with place.client(minter["secret"]) as client:
         answer = client.post("/v1/keys", json={"name": "minted", **wanted})

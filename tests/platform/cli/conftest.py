@@ -40,7 +40,7 @@ class Faults:
     app: ASGIApp
     planned: dict[str, list[int | None]] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
-    codes: dict[int, str] = field(default_factory=dict)
+    codes: dict[int, str] = field(default_factory=lambda: {507: "storage_full"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
