@@ -57,7 +57,7 @@ CONTEXT: Final = 4096
 VOCAB: Final = 128
 EOS: Final = 2
 LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
-# Shorter than the real engine's, so that a test sees a gateway die within seconds.
+# Shorter than the real engine's, so that a test sees a gateway's process die within seconds.
 CLIENT_TIMEOUT_S: Final = 3.0
 UNCLAIMED_AFTER_S: Final = 2.0
 IDLE_MS: Final = 20
@@ -111,9 +111,16 @@ class Run:
 
 
 class ScriptedEngineProcess:
-    """One thread, two sockets."""
+    """One thread, two sockets.
 
-    def __init__(self, endpoint: str, control: str, model_digest: str) -> None:
+    Args:
+        client_timeout_s: how long a gateway may be silent.
+    """
+
+    def __init__(
+        self, endpoint: str, control: str, model_digest: str, *, client_timeout_s: float = CLIENT_TIMEOUT_S
+    ) -> None:
+        self._client_timeout_s = client_timeout_s
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         self._socket.sndhwm = 0
@@ -324,7 +331,7 @@ class ScriptedEngineProcess:
         self._subjects.subtract(cap.subject for cap in run.asked.caps)
 
     def _drop_silent_clients(self) -> None:
-        limit = time.monotonic() - CLIENT_TIMEOUT_S
+        limit = time.monotonic() - self._client_timeout_s
         for client in [client for client, seen_s in self._seen_s.items() if seen_s < limit]:
             del self._seen_s[client]
             for request_id in [name for name, run in self._inside.items() if run.client == client]:

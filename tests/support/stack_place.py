@@ -20,6 +20,7 @@ import uvicorn
 
 from lorikeet_adapters.store.local import LocalBlobStore
 from lorikeet_engine.client import EngineClient
+from lorikeet_engine.server import CLIENT_TIMEOUT_S
 from lorikeet_platform.app import build_context, create_admin_app, create_tenant_app
 from lorikeet_platform.auth.scopes import SCOPES
 from lorikeet_platform.clock import Clock, now_us
@@ -219,7 +220,8 @@ def settings_in(folder: Path, **fields: Any) -> Settings:
 @contextmanager
 def engine_in_process(settings: Settings, model: ServedModel) -> Iterator[EngineControls]:
     control = f"{settings.engine_endpoint}-control"
-    engine = ScriptedEngineProcess(settings.engine_endpoint, control, model.digest)
+    # No gateway dies in here, and one whose loop is late, among all the threads of a test, is not dead.
+    engine = ScriptedEngineProcess(settings.engine_endpoint, control, model.digest, client_timeout_s=CLIENT_TIMEOUT_S)
     thread = threading.Thread(target=engine.run, name="scripted engine", daemon=True)
     thread.start()
     with closing(EngineControls(control)) as controls:

@@ -1,7 +1,7 @@
 """Who changes keys, and what they may do now: read in the transaction of the change, never from a gateway's memory.
 
-Every change of a tenant's keys holds the tenant's row. What is read here stays so until the change is committed: no key
-makes another, or ends one, once its own end is committed.
+Every change of a tenant's keys locks the tenant's row first. What is read here stays so until the change is committed:
+no key makes another, or ends one, once its own end is committed.
 """
 
 from __future__ import annotations
@@ -10,21 +10,15 @@ from dataclasses import replace
 from ipaddress import ip_network
 from typing import cast
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from lorikeet_platform.api_keys.minting import Grant, check_grant, check_limited
 from lorikeet_platform.auth.actor import Actor
-from lorikeet_platform.auth.api_keys import invalid_api_key
 from lorikeet_platform.auth.scopes import Scope
+from lorikeet_platform.auth.standing import key_now
 from lorikeet_platform.db.tables import ApiKey, Tenant
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.limits.stored import key_figures, limits_of_key
-
-
-def lock_tenant(work: Session, tenant_id: str) -> Tenant:
-    """The tenant; changes of its keys and limits queue here, before they look at any key."""
-    return work.get_one(Tenant, tenant_id, with_for_update={"key_share": True})
 
 
 def actor_now(work: Session, tenant: Tenant, actor: Actor, now: int) -> Actor:
@@ -35,12 +29,7 @@ def actor_now(work: Session, tenant: Tenant, actor: Actor, now: int) -> Actor:
     """
     if actor.key is None:
         return actor
-    mine = select(ApiKey).where(ApiKey.tenant_id == tenant.id, ApiKey.id == actor.key.key_id)
-    key = work.scalars(mine, execution_options={"populate_existing": True}).one_or_none()
-    if key is None or key.status != "active" or is_over(key, now):
-        raise invalid_api_key()
-    if tenant.status != "active":
-        raise PlatformError("tenant_suspended")
+    key = key_now(work, tenant, actor.key.key_id, now)
     if "keys:write" not in key.scopes or not tenant.keys_make_keys:
         raise PlatformError("insufficient_scope", "The API key lacks the scope keys:write.")
     grant = grant_of(key)
@@ -65,15 +54,6 @@ def check_reach(work: Session, tenant: Tenant, key: ApiKey, actor: Actor, grant:
     has_already = "keys:write" in key.scopes  # without effect while the tenant's setting is off
     check_grant(actor.key, grant or grant_of(key), keys_make_keys=tenant.keys_make_keys or has_already)
     check_limited(actor.key, key_figures(work, key.tenant_id, key.subject_id))
-
-
-def is_over(key: ApiKey, now: int) -> bool:
-    return key.expires_at is not None and key.expires_at <= now
-
-
-def is_live(key: ApiKey, now: int) -> bool:
-    """Whether its secret opens anything."""
-    return key.status == "active" and not is_over(key, now)
 
 
 def grant_of(key: ApiKey) -> Grant:

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from lorikeet_platform.api_keys.authority import actor_now, check_reach, is_live, lock_tenant
+from lorikeet_platform.api_keys.authority import actor_now, check_reach
 from lorikeet_platform.api_keys.service import get_key
 from lorikeet_platform.audit.service import Action, record
 from lorikeet_platform.auth.actor import ADMINISTRATOR, Actor
 from lorikeet_platform.auth.key_format import is_well_formed, public_id_of
 from lorikeet_platform.auth.notices import Notice, announce
 from lorikeet_platform.auth.pepper import Pepper
+from lorikeet_platform.auth.standing import is_live
+from lorikeet_platform.db.locks import lock_tenant
 from lorikeet_platform.db.tables import ApiKey, Tenant
 from lorikeet_platform.errors import PlatformError
 

@@ -14,7 +14,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from lorikeet_platform.api_keys.authority import actor_now, check_reach, grant_of, is_live, lock_tenant
+from lorikeet_platform.api_keys.authority import actor_now, check_reach, grant_of
 from lorikeet_platform.api_keys.minting import (
     UNSAID,
     Grant,
@@ -32,8 +32,10 @@ from lorikeet_platform.auth.actor import ADMINISTRATOR, Actor
 from lorikeet_platform.auth.key_format import new_key
 from lorikeet_platform.auth.notices import Notice, announce
 from lorikeet_platform.auth.pepper import Pepper
+from lorikeet_platform.auth.standing import is_live
 from lorikeet_platform.clock import HOUR, unix_seconds
 from lorikeet_platform.db.conflicts import add_or_raise, is_collision
+from lorikeet_platform.db.locks import lock_tenant
 from lorikeet_platform.db.tables import Adapter, ApiKey, Tenant
 from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.ids import new_id

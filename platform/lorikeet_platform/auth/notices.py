@@ -92,7 +92,6 @@ class NoticeBoard:
         self._db, self._on_late, self._clock = db, on_late, clock
         self._listeners: list[tuple[Listener, OnGap]] = []
         self._stopping = threading.Event()
-        self._hearing = threading.Event()
         self._heard_at = clock()
         self._told: deque[str] = deque(maxlen=TOLD_KEPT)
         self._thread: threading.Thread | None = None
@@ -116,10 +115,6 @@ class NoticeBoard:
             self._thread.join(STOP_S)
             self._thread = None
 
-    def wait_until_hearing(self, timeout_s: float) -> bool:
-        """Whether notices of other processes arrive."""
-        return self._db.is_sqlite or self._hearing.wait(timeout_s)
-
     def tell(self, notice: Notice) -> None:
         """Tell the listeners of this process alone."""
         for listener, _on_gap in self._listeners:
@@ -136,22 +131,22 @@ class NoticeBoard:
     def _listen(self) -> None:
         url = make_url(self._db.url)
         engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=bounds_of(url))
+        is_heard = False
         while not self._stopping.is_set():
             try:
                 with engine.connect() as connection:
                     connection.execute(text(f"LISTEN {CHANNEL}"))
                     driver: Any = connection.connection.driver_connection
                     self._catch_up()
-                    self._hearing.set()
+                    is_heard = True
                     self._hear(driver)
             except Exception as error:  # of whatever kind: without this thread revocations would be heard no more
                 if not isinstance(error, SQLAlchemyError | psycopg.Error):
                     log.exception("notices are not heard")
-                elif self._hearing.is_set():
+                elif is_heard:
                     log.warning("notices are not heard: %s", type(error).__name__)
-                self._hearing.clear()
+                is_heard = False
                 self._stopping.wait(RETRY_S)
-        self._hearing.clear()
 
     def _hear(self, driver: psycopg.Connection[Any]) -> None:
         while not self._stopping.is_set():

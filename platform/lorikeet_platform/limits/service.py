@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from lorikeet_platform.audit.service import record
 from lorikeet_platform.auth.notices import Notice, announce
+from lorikeet_platform.db.locks import lock_tenant
 from lorikeet_platform.db.tables import ApiKey, KeyLimit, PlanLimit, Tenant, TenantLimit
 from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.limits.effective import (
@@ -79,7 +80,7 @@ def set_tenant_limits(work: Session, tenant_id: str, changes: Changes, *, actor:
     Raises:
         PlatformError: invalid_value.
     """
-    tenant = work.get_one(Tenant, tenant_id, with_for_update={"key_share": True})
+    tenant = lock_tenant(work, tenant_id)
     changed = changes_to(tenant_figures(work, tenant_id), checked(changes, DIMENSIONS))
     if not changed:
         return tenant

@@ -18,9 +18,9 @@ from sqlalchemy.orm import Session
 
 from lorikeet_platform.accounts.access import Admin
 from lorikeet_platform.auth.actor import ADMINISTRATOR, Actor, FindActor
-from lorikeet_platform.auth.api_keys import invalid_api_key
+from lorikeet_platform.auth.standing import key_now
 from lorikeet_platform.context import PlatformContext, get_context
-from lorikeet_platform.db.tables import ApiKey, Tenant
+from lorikeet_platform.db.tables import Tenant
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.registry.reach import limit_reach
 from lorikeet_platform.tenants.service import get_tenant
@@ -85,11 +85,8 @@ def check_still_allowed(work: Session, actor: Actor, now: int) -> None:
     if actor.key is None:
         limit_reach(work, None)
         return
-    key = work.get(ApiKey, (actor.tenant_id, actor.key.key_id), populate_existing=True)
-    if key is None or key.status != "active" or (key.expires_at is not None and key.expires_at <= now):
-        raise invalid_api_key()
-    if work.get_one(Tenant, actor.tenant_id, populate_existing=True).status != "active":
-        raise PlatformError("tenant_suspended")
+    tenant = work.get_one(Tenant, actor.tenant_id, populate_existing=True)
+    key = key_now(work, tenant, actor.key.key_id, now)
     if not actor.key.scopes.issubset(key.scopes):
         raise PlatformError("insufficient_scope", "The API key lost a scope meanwhile.")
     limit_reach(work, key.allowed_adapters)

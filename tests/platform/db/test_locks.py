@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from lorikeet_platform.auth.actor import Actor
 from lorikeet_platform.clock import now_us
+from lorikeet_platform.db.locks import lock_tenant
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, Upload
 from lorikeet_platform.ids import new_id
@@ -23,7 +24,6 @@ from lorikeet_platform.registry.catalogue import get_version
 from lorikeet_platform.registry.versions import lifecycle
 from lorikeet_platform.registry.versions.lifecycle import Step
 from lorikeet_platform.registry.versions.sealing import SealRequest, seal
-from lorikeet_platform.registry.work.references import lock_tenant
 from lorikeet_platform.tenants.service import create_tenant
 
 pytestmark = pytest.mark.slow

@@ -61,10 +61,6 @@ class DegradingBuckets:
         self._keeper = threading.Thread(target=self._keep, name="rate-limits", daemon=True)
         self._keeper.start()
 
-    @property
-    def is_lost(self) -> bool:
-        return self._is_lost
-
     def charge(self, tenant_id: str, charges: Sequence[Charge]) -> Outcome:
         if self._is_lost:
             return self._charge_here(tenant_id, charges)

@@ -13,7 +13,8 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from lorikeet_adapters.store.blob import BlobStore
-from lorikeet_platform.db.tables import Adapter, AdapterVersion, Tenant, Upload
+from lorikeet_platform.db.locks import lock_tenant
+from lorikeet_platform.db.tables import Adapter, AdapterVersion, Upload
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.limits.effective import EffectiveLimits, Limit
 from lorikeet_platform.limits.stored import limits_of_tenant
@@ -44,8 +45,7 @@ def check_disk(store: BlobStore, length: int) -> None:
 
 def lock_and_read_limits(work: Session, tenant_id: str) -> EffectiveLimits:
     """The tenant's limits, and its row locked: of two changes at a limit only one passes."""
-    tenant = work.get_one(Tenant, tenant_id, with_for_update={"key_share": True})
-    return limits_of_tenant(work, tenant)
+    return limits_of_tenant(work, lock_tenant(work, tenant_id))
 
 
 def check_quotas(work: Session, announced: Announced, *, now: int) -> None:

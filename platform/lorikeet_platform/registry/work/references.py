@@ -21,8 +21,9 @@ from sqlalchemy.orm import Session
 from lorikeet_adapters.source import image_key
 from lorikeet_adapters.store.blob import BlobStore
 from lorikeet_platform.clock import MINUTE, SECOND, Clock, now_us
+from lorikeet_platform.db.locks import lock_tenant
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import AdapterVersion, BlobDeletion, Tenant, VersionFile
+from lorikeet_platform.db.tables import AdapterVersion, BlobDeletion, VersionFile
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.jobs.runner import Postponed
 from lorikeet_platform.registry.files import file_key
@@ -51,11 +52,6 @@ def announce_digest(work: Session, tenant_id: str, version_id: str, digest: str,
         AdapterVersion.tenant_id == tenant_id, AdapterVersion.id == version_id, AdapterVersion.state == "validating"
     )
     work.execute(mine.values(digest=digest), execution_options=_NO_SYNC)
-
-
-def lock_tenant(work: Session, tenant_id: str) -> None:
-    """Other rows may go on referring to it."""
-    work.get_one(Tenant, tenant_id, with_for_update={"key_share": True})
 
 
 def image_in_use(work: Session, tenant_id: str, digest: str) -> bool:
