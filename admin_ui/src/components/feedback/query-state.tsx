@@ -43,7 +43,7 @@ export function QueryState<Data>({ query, children }: { query: QueryLike<Data>; 
   if (query.data === undefined) {
     return (
       failure || (
-        <Stack gap="sm" aria-busy="true" aria-label="Loading">
+        <Stack gap="sm" role="status" aria-busy="true" aria-label="Loading">
           <Skeleton height={64} />
           <Skeleton height={160} />
         </Stack>

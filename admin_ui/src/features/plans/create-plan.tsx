@@ -1,10 +1,11 @@
-import { Button, Group, Stack, Text, TextInput } from "@mantine/core";
+import { Button, Stack, Text, TextInput } from "@mantine/core";
 import { useForm } from "@mantine/form";
 import { useDisclosure } from "@mantine/hooks";
 import { useLocation } from "wouter";
 
 import { api } from "@/api/client";
 import { Dialog } from "@/components/layout/dialog";
+import { FormActions } from "@/components/layout/form-actions";
 import { PlusIcon } from "@/components/icons";
 import { toastDone } from "@/components/feedback/toasts";
 
@@ -56,14 +57,7 @@ function CreatePlanForm({ onDone }: { onDone: () => void }) {
           {...form.getInputProps("id")}
         />
         <Text fz="sm">It starts with the limits of the plan standard.</Text>
-        <Group justify="flex-end" gap="xs">
-          <Button variant="default" onClick={onDone}>
-            Cancel
-          </Button>
-          <Button type="submit" loading={create.isPending}>
-            Create
-          </Button>
-        </Group>
+        <FormActions submit="Create" sending={create.isPending} onCancel={onDone} />
       </Stack>
     </form>
   );

@@ -1,4 +1,4 @@
-import { Button, Group, NumberInput, Select, Stack, TextInput } from "@mantine/core";
+import { Button, NumberInput, Select, Stack, TextInput } from "@mantine/core";
 import { useForm } from "@mantine/form";
 import { useDisclosure } from "@mantine/hooks";
 import { useQueryClient } from "@tanstack/react-query";
@@ -6,6 +6,7 @@ import { useLocation } from "wouter";
 
 import { api } from "@/api/client";
 import { Dialog } from "@/components/layout/dialog";
+import { FormActions } from "@/components/layout/form-actions";
 import { PlusIcon } from "@/components/icons";
 import { toastDone } from "@/components/feedback/toasts";
 import { planChoices, STANDARD_PLAN, usePlans } from "@/features/plans/use-plans";
@@ -93,14 +94,7 @@ function CreateTenantForm({ onDone }: { onDone: () => void }) {
           stepHoldInterval={100}
           {...form.getInputProps("weight")}
         />
-        <Group justify="flex-end" gap="xs">
-          <Button variant="default" onClick={onDone}>
-            Cancel
-          </Button>
-          <Button type="submit" loading={create.isPending}>
-            Create
-          </Button>
-        </Group>
+        <FormActions submit="Create" sending={create.isPending} onCancel={onDone} />
       </Stack>
     </form>
   );

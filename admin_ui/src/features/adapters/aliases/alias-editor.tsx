@@ -1,8 +1,9 @@
-import { Button, Group, Stack, Switch, Text, TextInput } from "@mantine/core";
+import { Stack, Switch, Text, TextInput } from "@mantine/core";
 import { useForm, type UseFormReturnType } from "@mantine/form";
 import { useState } from "react";
 
 import type { Adapter, Alias } from "@/api/types";
+import { FormActions } from "@/components/layout/form-actions";
 
 import { ConflictNotice } from "./conflict-notice";
 import { draftBody, draftOf, draftProblems, draftTargets, type Draft } from "./draft";
@@ -87,14 +88,7 @@ export function AliasEditor({ slug, adapter, alias, startsCanary = false, onDone
         <Text fz="xs" c="dimmed">
           The engine loads every version first; only then does the alias move.
         </Text>
-        <Group justify="flex-end" gap="xs">
-          <Button variant="default" onClick={onDone}>
-            Cancel
-          </Button>
-          <Button type="submit" loading={change.isPending}>
-            Save
-          </Button>
-        </Group>
+        <FormActions submit="Save" sending={change.isPending} onCancel={onDone} />
       </Stack>
     </form>
   );

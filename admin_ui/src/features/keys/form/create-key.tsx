@@ -1,10 +1,11 @@
-import { Button, Group, Stack } from "@mantine/core";
+import { Button, Stack } from "@mantine/core";
 import { useForm } from "@mantine/form";
 import { useDisclosure } from "@mantine/hooks";
 import { useState } from "react";
 
 import { api } from "@/api/client";
 import { Dialog } from "@/components/layout/dialog";
+import { FormActions } from "@/components/layout/form-actions";
 import { PlusIcon } from "@/components/icons";
 
 import { Secret } from "../secret";
@@ -60,14 +61,7 @@ function NewKeyForm({ slug, onCreated, onCancel }: NewKeyFormProps) {
     <form onSubmit={submit} noValidate>
       <Stack gap="md">
         <KeyFields slug={slug} form={form} />
-        <Group justify="flex-end" gap="xs">
-          <Button variant="default" onClick={onCancel}>
-            Cancel
-          </Button>
-          <Button type="submit" loading={create.isPending}>
-            Create
-          </Button>
-        </Group>
+        <FormActions submit="Create" sending={create.isPending} onCancel={onCancel} />
       </Stack>
     </form>
   );

@@ -1,4 +1,4 @@
-import { Button, Group, Stack } from "@mantine/core";
+import { Button, Stack } from "@mantine/core";
 import { useForm } from "@mantine/form";
 import { useDisclosure } from "@mantine/hooks";
 
@@ -6,6 +6,7 @@ import { api } from "@/api/client";
 import type { ApiKey, KeyPatch } from "@/api/types";
 import { toastDone } from "@/components/feedback/toasts";
 import { Dialog } from "@/components/layout/dialog";
+import { FormActions } from "@/components/layout/form-actions";
 
 import { useRefreshKeys } from "../use-keys";
 import { changesOf, draftOf, draftProblems } from "./draft";
@@ -52,14 +53,7 @@ function EditKeyForm({ slug, apiKey, onDone }: { slug: string; apiKey: ApiKey; o
     <form onSubmit={submit} noValidate>
       <Stack gap="md">
         <KeyFields slug={slug} form={form} />
-        <Group justify="flex-end" gap="xs">
-          <Button variant="default" onClick={onDone}>
-            Cancel
-          </Button>
-          <Button type="submit" loading={patch.isPending}>
-            Save
-          </Button>
-        </Group>
+        <FormActions submit="Save" sending={patch.isPending} onCancel={onDone} />
       </Stack>
     </form>
   );
