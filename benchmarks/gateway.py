@@ -29,7 +29,14 @@ import zmq
 from figures import Figure, arguments, at_most, present
 from http_load import Answer, Connection, asked_by_many
 
-from lorikeet_engine.protocol import PROTOCOL_VERSION, Hello, Step, Submit, decode_engine, encode
+from lorikeet_engine.protocol import (
+    PROTOCOL_VERSION,
+    Hello,
+    Step,
+    Submit,
+    decode_engine,
+    encode,
+)
 from lorikeet_platform.auth.api_keys import Authenticator
 from lorikeet_platform.auth.notices import NoticeBoard
 from lorikeet_platform.auth.pepper import load_pepper

@@ -16,7 +16,16 @@ from typing import Any
 import zmq
 from channel import Answer, Ask, Clock, serve
 
-from lorikeet_engine.protocol import PROTOCOL_VERSION, Failed, Hello, Step, Submit, Welcome, decode_engine, encode
+from lorikeet_engine.protocol import (
+    PROTOCOL_VERSION,
+    Failed,
+    Hello,
+    Step,
+    Submit,
+    Welcome,
+    decode_engine,
+    encode,
+)
 
 START_TIMEOUT_S = 300.0
 HELLO_EVERY_S = 1.0

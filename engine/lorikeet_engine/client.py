@@ -34,7 +34,6 @@ from lorikeet_engine.protocol import (
     Counts,
     EngineInfo,
     EngineMessage,
-    EngineStats,
     Failed,
     Hello,
     RequestCounts,
@@ -53,6 +52,7 @@ from lorikeet_engine.protocol import (
 )
 from lorikeet_engine.scheduling.plan import SamplingParams
 from lorikeet_engine.socket_keys import keep_alive, keys_for, secure_client
+from lorikeet_engine.stats import EngineStats
 from lorikeet_engine.text.tokenizer import Tokenizer
 
 __all__ = [
@@ -165,6 +165,7 @@ class EngineClient:
             seed=sampling.seed,
             adapter=request.adapter_digest or "",
             caps=list(request.caps),
+            ignore_eos=request.ignore_eos,
         )
         generation = Generation(self, request, self.tokenizer.decode)
         for index in range(request.n):

@@ -24,6 +24,7 @@ class GenerationRequest:
     Attributes:
         weight: the tenant's share of the engine, relative to other tenants.
         cache_salt: the tenant's secret; separates its prefix cache from everybody else's.
+        ignore_eos: answers end at `max_tokens` only.
         caps: how many requests the tenant, and the key's lineage, may have in the engine.
     """
 
@@ -38,6 +39,7 @@ class GenerationRequest:
     cache_salt: bytes = b""
     n: int = 1
     caps: tuple[Cap, ...] = ()
+    ignore_eos: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lorikeet_engine.cost import StepWork
 from lorikeet_engine.loop import EngineLoop
-from lorikeet_engine.protocol import (
+from lorikeet_engine.stats import (
     AdapterResidency,
     AdapterTraffic,
     EngineStats,

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lorikeet_engine.protocol import EngineStats
+from lorikeet_engine.stats import EngineStats
 
 POOL_STATES = ("used", "reserved", "in_flight", "cached", "free")
 RESIDENCIES = ("cold", "loading", "host", "placing", "resident", "draining")

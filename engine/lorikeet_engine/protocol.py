@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
-from lorikeet_engine.ledger_snapshot import LedgerSnapshot
+from lorikeet_engine.cost_vector import CostVector
+from lorikeet_engine.stats import EngineDesign, EngineStats, PromptHeads, StepSample
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 STANDSTILL_S = 120.0  # an engine whose loop has not turned for so long is dead; a large step on a CPU takes part of it
 UNCLAIMED_AFTER_S = 30.0  # a client that lives settles within seconds
 MAX_CHOICES = 8  # answers to one prompt; each takes a seat of the batch
@@ -48,7 +49,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     """One prompt with `n` answers to it, named by `sequence_id`; all of them are taken, or none.
 
     `adapter` is a digest of the tenant's, empty for the base model. `cache_salt` separates the tenant's prefix cache.
-    The request counts for every subject in `caps`, once whatever `n` is.
+    The request counts for every subject in `caps`, once whatever `n` is. With `ignore_eos` an answer ends at
+    `max_tokens` only.
     """
 
     request_id: str
@@ -64,6 +66,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     seed: int
     adapter: str
     caps: list[Cap]
+    ignore_eos: bool
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -112,6 +115,23 @@ class AskStats(msgspec.Struct, frozen=True, tag="ask_stats"):
     ticket: int
 
 
+class AskSteps(msgspec.Struct, frozen=True, tag="ask_steps"):
+    """The steps that ended after `after_s` on the engine's clock, as far as it remembers them."""
+
+    ticket: int
+    after_s: float
+
+
+class AskPrompts(msgspec.Struct, frozen=True, tag="ask_prompts"):
+    """How alike the newest prompts are, of the tenants that look most up in the prefix cache."""
+
+    ticket: int
+
+
+class AskDesign(msgspec.Struct, frozen=True, tag="ask_design"):
+    ticket: int
+
+
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     version: int
     session: str
@@ -127,11 +147,15 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Admitted(msgspec.Struct, frozen=True, array_like=True):
-    """A sequence left the queue after `queue_s`; the keys and values of `cached_tokens` of its prompt were there."""
+    """A sequence left the queue after `queue_s`; the keys and values of `cached_tokens` of its prompt were there.
+
+    For `adapter_wait_s` of the queue it waited for nothing but its adapter.
+    """
 
     request_id: str
     cached_tokens: int
     queue_s: float
+    adapter_wait_s: float
 
 
 class Step(msgspec.Struct, frozen=True, tag="step"):
@@ -158,7 +182,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What one request has used. `state` is "running" (or waiting), "ended", or "lost": it ran when its engine died.
 
-    Tokens behind a stop string count here: only the client knows about those.
+    Tokens behind a stop string count here: only the client knows about those. `cost` is None of what an engine before
+    this one computed.
     """
 
     request_id: str
@@ -167,6 +192,7 @@ class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    cost: CostVector | None
 
 
 class Counts(msgspec.Struct, frozen=True, tag="counts"):
@@ -183,131 +209,32 @@ class Warmed(msgspec.Struct, frozen=True, tag="warmed"):
     retry_after_s: float | None
 
 
-class AdapterResidency(msgspec.Struct, frozen=True, kw_only=True):
-    """One adapter that the engine knows: its state, bytes, and the requests that run on it or wait for it.
-
-    `heat` is how many requests a minute started on it of late; what is long ago counts less.
-
-    `state` is "cold" (its load has not begun), "loading", "host", "placing", "resident" or "draining".
-    """
-
-    tenant: str
-    digest: str
-    state: str
-    bytes: int
-    requests: int
-    waiting: int
-    heat: float
-
-
-class TenantLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """One tenant's queue. `service` is its virtual counter: tokens it was served, divided by its weight."""
-
-    tenant: str
-    waiting: int
-    running: int
-    service: float
-    weight: float
-
-
-class PrefixUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Prompt tokens that were looked up in the prefix cache, and those found; `adapter` is empty for the base model."""
-
-    tenant: str
-    adapter: str
-    queried_tokens: int
-    hit_tokens: int
-
-
-class PrefixStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The prefix cache since the start. Each request counts once; what it finds again after a preemption is apart."""
-
-    uses: list[PrefixUse]
-    misses: dict[str, int]
-    recomputed_hit_tokens: int
-
-
-class AdapterTraffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What moving adapters has cost since the start.
-
-    `stall_s` adds up the time that requests waited for nothing but their adapter; `longest_wait_s` is the worst.
-    """
-
-    loads: dict[str, int]
-    evictions: dict[str, int]
-    stall_s: float
-    longest_wait_s: float
-
-
-class PreemptionStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How often KV blocks ran out, by the answer ("swap", "recompute", "wait"), and what that cost."""
-
-    by_mode: dict[str, int]
-    recomputed_tokens: int
-    swap_bytes: dict[str, int]
-
-
-class WorkDone(msgspec.Struct, frozen=True, kw_only=True):
-    """Estimated work, from the model's structure and the steps' plans (`lorikeet_engine.cost`).
-
-    Floats, because a fast GPU's operations outgrow 64 bits within hours.
-    """
-
-    flops: float
-    lora_flops: float
-    read_bytes: float
-    write_bytes: float
-    lora_bytes: float
-
-
-class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's figures at one moment; totals count from its start.
-
-    Attributes:
-        seats: how many requests may run now; pressure on the KV pool lowers it below `max_seats`.
-        swapped: preempted requests whose KV blocks lie in host memory.
-        tokens_per_second: sampled tokens over the last 10 s.
-        refusals: requests not taken, by reason; `expired`: taken, but too late for their first token.
-        unsettled: ended requests whose use nobody has put on record yet.
-        step_time_error: how far the step-time model is off, relative; `ttft_error_s`: the TTFT prediction.
-    """
-
-    uptime_s: float
-    running: int
-    waiting: int
-    swapped: int
-    seats: int
-    max_seats: int
-    tenants: list[TenantLoad]
-    prompt_tokens_total: int
-    generated_tokens_total: int
-    steps_total: int
-    steps_by_kind: dict[str, int]
-    step_seconds_by_kind: dict[str, float]
-    tokens_per_second: float
-    kv: LedgerSnapshot
-    arena: LedgerSnapshot
-    host: LedgerSnapshot
-    swap: LedgerSnapshot
-    prefix: PrefixStats
-    adapters: list[AdapterResidency]
-    adapter_traffic: AdapterTraffic
-    preemptions: PreemptionStats
-    refusals: dict[str, int]
-    expired: int
-    unsettled: int
-    work_by_kind: dict[str, WorkDone]
-    step_time_error: float
-    ttft_error_s: float
-
-
 class Stats(msgspec.Struct, frozen=True, tag="stats"):
     ticket: int
     stats: EngineStats
 
 
-ClientMessage = Hello | Submit | Settled | Abort | Retire | Warm | AskCounts | AskStats
-EngineMessage = Welcome | Step | Failed | Warmed | Counts | Stats
+class Steps(msgspec.Struct, frozen=True, tag="steps"):
+    """`now_s` is the engine's clock."""
+
+    ticket: int
+    now_s: float
+    samples: list[StepSample]
+
+
+class Prompts(msgspec.Struct, frozen=True, tag="prompts"):
+    ticket: int
+    heads: list[PromptHeads]
+
+
+class Design(msgspec.Struct, frozen=True, tag="design"):
+    ticket: int
+    design: EngineDesign
+
+
+Question = AskCounts | AskStats | AskSteps | AskPrompts | AskDesign
+ClientMessage = Hello | Submit | Settled | Abort | Retire | Warm | Question
+EngineMessage = Welcome | Step | Failed | Warmed | Counts | Stats | Steps | Prompts | Design
 
 encode = msgspec.msgpack.Encoder().encode
 decode_client = msgspec.msgpack.Decoder(ClientMessage).decode

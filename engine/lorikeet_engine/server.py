@@ -35,7 +35,6 @@ from lorikeet_engine.protocol import (
     Counts,
     EngineInfo,
     EngineMessage,
-    EngineStats,
     Failed,
     Hello,
     RequestCounts,
@@ -56,6 +55,7 @@ from lorikeet_engine.scheduling.events import Event, RequestFailure, TokenOutput
 from lorikeet_engine.scheduling.plan import SamplingParams
 from lorikeet_engine.scheduling.request import Request
 from lorikeet_engine.socket_keys import SocketKeys, keep_alive, secure_engine
+from lorikeet_engine.stats import EngineStats
 
 CLIENT_TIMEOUT_S = 20.0
 DRAIN_S = 100.0  # running requests may end within it after a stop
@@ -282,7 +282,7 @@ class EngineServer:
                 if event.finish_reason:
                     self._forget(event.request_id)
             else:
-                step.admitted.append(Admitted(event.request_id, event.cached_tokens, event.queue_s))
+                step.admitted.append(Admitted(*event))
                 if event.request_id == use.request_id:  # the first answer; the others share the prompt with it
                     use.n_cached = event.cached_tokens
         for identity, step in steps.items():
@@ -351,6 +351,7 @@ def _requests(message: Submit) -> list[Request]:
             ),
             adapter=AdapterKey(message.tenant, message.adapter) if message.adapter else None,
             cache_salt=message.cache_salt,
+            ignore_eos=message.ignore_eos,
         )
         for index in range(message.n)
     ]
@@ -364,6 +365,7 @@ def _counts(use: Use) -> RequestCounts:
         prompt_tokens=use.prompt_tokens,
         cached_tokens=use.cached_tokens,
         completion_tokens=use.completion_tokens,
+        cost=None,
     )
 
 

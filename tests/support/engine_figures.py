@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
-from lorikeet_engine.protocol import (
+from lorikeet_engine.stats import (
     AdapterResidency,
     AdapterTraffic,
     EngineStats,

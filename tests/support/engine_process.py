@@ -33,7 +33,6 @@ from lorikeet_engine.protocol import (
     AskStats,
     Counts,
     EngineInfo,
-    EngineStats,
     Failed,
     Hello,
     RequestCounts,
@@ -51,6 +50,7 @@ from lorikeet_engine.protocol import (
     sequence_id,
 )
 from lorikeet_engine.socket_keys import keep_alive
+from lorikeet_engine.stats import EngineStats
 from tests.support.engine_figures import A_POOL, engine_stats, resident
 
 CONTEXT: Final = 4096
@@ -107,6 +107,7 @@ class Run:
             prompt_tokens=len(self.asked.prompt) if self.completion_tokens else 0,
             cached_tokens=0,
             completion_tokens=self.completion_tokens,
+            cost=None,
         )
 
 
@@ -310,7 +311,7 @@ class ScriptedEngineProcess:
         left = [index for index in range(asked.n) if index not in run.stopped]
         if run.made == 0:
             step.admitted.extend(
-                Admitted(sequence_id(asked.request_id, index), 0, now - run.came_s) for index in range(asked.n)
+                Admitted(sequence_id(asked.request_id, index), 0, now - run.came_s, 0.0) for index in range(asked.n)
             )
         run.made += 1
         is_full = run.made >= asked.max_tokens

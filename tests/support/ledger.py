@@ -102,6 +102,7 @@ def counts_of(
         prompt_tokens=prompt,
         cached_tokens=cached,
         completion_tokens=completion,
+        cost=None,
     )
 
 

@@ -24,11 +24,15 @@ class RequestFailure(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """A request began to run: prompt tokens found in the KV cache, and seconds in the queue. Told once a request."""
+    """A request began to run: prompt tokens found in the KV cache, and seconds in the queue. Told once a request.
+
+    `adapter_wait_s` is the part of the queue in which it waited for nothing but its adapter.
+    """
 
     request_id: str
     cached_tokens: int
     queue_s: float
+    adapter_wait_s: float
 
 
 Event = TokenOutput | RequestFailure | Admitted

@@ -59,6 +59,7 @@ class Request:
         prompt: token ids, at least one.
         weight: the tenant's share of service, relative to other tenants.
         cache_salt: the tenant's secret; separates its prefix cache from everybody else's.
+        ignore_eos: it goes on to `max_tokens`, whatever the model says.
         serial: order of arrival.
         account: the tenant's; set when it is submitted.
         siblings: the requests of its submit, which have one prompt; set when it is submitted.
@@ -74,7 +75,7 @@ class Request:
         goes_first: whether its prompt made way for others long enough.
         n_deferrals: steps it waited for another request to compute the prefix they share.
         blocked_since_s: when it was first passed over for want of memory or of its adapter.
-        adapter_wait_since_s: when it was first passed over for want of its adapter.
+        adapter_wait_since_s: when it was first passed over for want of its adapter, `adapter_wait_s` all such waits.
     """
 
     request_id: str
@@ -85,6 +86,7 @@ class Request:
     adapter: AdapterKey | None
     weight: float = 1.0
     cache_salt: bytes = b""
+    ignore_eos: bool = False
 
     stage: Stage = Stage.NEW
     serial: int = 0
@@ -110,6 +112,7 @@ class Request:
     goes_first: bool = False
     blocked_since_s: float = NEVER
     adapter_wait_since_s: float = NEVER
+    adapter_wait_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.n_prompt = len(self.prompt)
@@ -147,6 +150,6 @@ class Request:
 
     def finish_reason(self, eos_token_ids: frozenset[int]) -> FinishReason | None:
         """Why its newest token is its last; None when it goes on."""
-        if self.tokens[-1] in eos_token_ids:
+        if self.tokens[-1] in eos_token_ids and not self.ignore_eos:
             return FinishReason.STOP
         return FinishReason.LENGTH if len(self.tokens) >= self.n_total else None

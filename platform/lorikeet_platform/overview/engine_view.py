@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lorikeet_engine.client import EngineInfo, EngineStats
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
-from lorikeet_engine.protocol import AdapterResidency, PrefixStats, PrefixUse
+from lorikeet_engine.stats import AdapterResidency, PrefixStats, PrefixUse
 from lorikeet_platform.overview.schemas import (
     AdapterPrefixUse,
     AdapterTraffic,

@@ -52,6 +52,7 @@ SUBMIT = Submit(
     seed=5,
     adapter="red",
     caps=[Cap("mallory", 3, 2)],
+    ignore_eos=True,
 )
 MESSAGES = [
     SUBMIT,

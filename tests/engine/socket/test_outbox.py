@@ -34,13 +34,14 @@ def counts(request_id: str, state: str, prompt: int, completion: int, *, cached:
         prompt_tokens=prompt,
         cached_tokens=cached,
         completion_tokens=completion,
+        cost=None,
     )
 
 
 def submit(request_id: str, **changes: Any) -> Submit:
     fields: dict[str, Any] = {
         "tenant": "anna", "weight": 1.0, "cache_salt": b"", "n": 1, "prompt": [5, 6, 7], "max_tokens": 6, "top_k": 0,
-        "temperature": 0.0, "top_p": 1.0, "seed": 0, "adapter": "", "caps": [],
+        "temperature": 0.0, "top_p": 1.0, "seed": 0, "adapter": "", "caps": [], "ignore_eos": False,
     }  # fmt: skip
     return Submit(request_id=request_id, **fields | changes)
 

@@ -9,7 +9,7 @@ import pytest
 
 from lorikeet_engine.client import EngineClient
 from lorikeet_engine.errors import AdapterRetired, DeadlineExceeded, EngineError, TenantLimited
-from lorikeet_engine.protocol import EngineStats
+from lorikeet_engine.stats import EngineStats
 from tests.engine.socket.conftest import StartEngine, answer, eventually, generation_request, with_client
 
 PROMPT = tuple(range(1, 18))  # four blocks of four, and one token that is always computed

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from lorikeet_engine.protocol import PrefixStats, PrefixUse, TenantLoad
+from lorikeet_engine.stats import PrefixStats, PrefixUse, TenantLoad
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import Chore
 from lorikeet_platform.overview.engine_view import SHOWN_ADAPTERS

@@ -14,7 +14,8 @@ import pytest
 
 from lorikeet_engine.client import EngineClient, EngineInfo, EngineStats, Generation, GenerationRequest
 from lorikeet_engine.errors import AdapterDamaged, AdapterUnavailable, EngineUnavailable
-from lorikeet_engine.protocol import AdapterResidency, Token
+from lorikeet_engine.protocol import Token
+from lorikeet_engine.stats import AdapterResidency
 from lorikeet_platform import engine_link
 from lorikeet_platform.engine_link import EngineLink
 from tests.support.engine_figures import engine_stats

@@ -157,7 +157,9 @@ class Starter:
     def end_adapter_wait(self, request: Request, now: float) -> None:
         """It does not wait for its adapter, or not for that alone, any more."""
         if request.adapter_wait_since_s < NEVER:
-            self._counters.count_adapter_wait(now - request.adapter_wait_since_s)
+            waited_s = now - request.adapter_wait_since_s
+            self._counters.count_adapter_wait(waited_s)
+            request.adapter_wait_s += waited_s
             request.adapter_wait_since_s = NEVER
 
     def _enter(self, request: Request, batch: Batch, now: float) -> None:
@@ -172,7 +174,8 @@ class Starter:
             if not request.siblings.has_begun:
                 self._caps.begin(request.siblings)
             request.was_admitted = request.siblings.has_begun = True
-            batch.admissions.append(Admitted(request.request_id, request.n_computed, now - request.arrival_s))
+            queue_s = now - request.arrival_s
+            batch.admissions.append(Admitted(request.request_id, request.n_computed, queue_s, request.adapter_wait_s))
 
 
 def _owner(request: Request) -> Owner:
