@@ -1,0 +1,131 @@
+"""What a load test leaves behind: every request, every gap between tokens in bins, readings of the engine's counters.
+
+One format for a simulated run, a run on an engine in this process and a run against any server; what a server does not
+tell is None. Reports are made of this alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+FORMAT = 1
+Source = Literal["simulator", "engine", "server"]
+Outcome = Literal["ok", "refused", "expired", "failed", "aborted"]
+SetupValue = int | float | str | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """One request; times in seconds since the point's start.
+
+    Attributes:
+        sent_s: when it was due; a generator that was late is part of what the request waited.
+        queue_s: its time in the engine's queue.
+        first_s, last_s: when its first and its last token came.
+        code: the error's, of one that was not served.
+    """
+
+    tenant: str
+    adapter: str
+    n_prompt: int
+    n_cached: int | None
+    n_output: int
+    sent_s: float
+    queue_s: float | None
+    first_s: float | None
+    last_s: float | None
+    outcome: Outcome
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """An engine's state and counters at one moment; KV shares are of the pool, dictionaries by kind of step.
+
+    `kv_peak` is the largest share in use since the point began, as the engine itself saw it.
+    """
+
+    at_s: float
+    running: int
+    waiting: int
+    kv_used: float
+    kv_reserved: float
+    kv_cached: float
+    kv_peak: float
+    prompt_tokens: int
+    output_tokens: int
+    preemptions: int
+    steps: dict[str, int]
+    step_seconds: dict[str, float]
+    flops: dict[str, float]
+    read_bytes: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointRecord:
+    """One setup and what came of it; `gaps` are (seconds, how often) between tokens, in order.
+
+    `readings` begin with one before the first request and end with one after the last; a server without our counters
+    has none.
+    """
+
+    setup: dict[str, SetupValue]
+    seconds: float
+    requests: list[RequestRecord]
+    gaps: list[tuple[float, int]]
+    readings: list[Reading] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Constants of model and device; `copy_bandwidth` is what copying memory measured at, in bytes/s read and written.
+
+    `peak_flops` and `peak_bandwidth` are those that MFU and MBU refer to.
+    """
+
+    model: str
+    device: str
+    peak_flops: float | None = None
+    peak_bandwidth: float | None = None
+    copy_bandwidth: float | None = None
+    kv_bytes_per_token: int | None = None
+    weights_bytes: int | None = None
+    pool_tokens: int | None = None
+    block_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run: its points along `axis`, the entry of their setups that varies ("" for a single point)."""
+
+    format: int = FORMAT
+    name: str
+    axis: str
+    source: Source
+    target: str
+    started_at: str
+    machine: Machine
+    points: list[PointRecord]
+
+
+class RecordUnreadable(ValueError):
+    """The file is no record of a run, or one of another format."""
+
+
+def write_record(record: RunRecord, path: Path) -> None:
+    path.write_bytes(msgspec.json.encode(record))
+
+
+def read_record(path: Path) -> RunRecord:
+    """Raises RecordUnreadable; what is wrong is said with its place."""
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=RunRecord)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RecordUnreadable(f"{path}: {error}") from None
+    if record.format != FORMAT:
+        raise RecordUnreadable(f"{path}: format {record.format}, this program reads {FORMAT}")
+    return record
