@@ -1,0 +1,1 @@
+"""Instruments that are no part of serving: they look at engines from outside."""

@@ -1,0 +1,1 @@
+"""Load tests: requests against any OpenAI-compatible server, and the figures of a run of any source."""
