@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -197,10 +198,12 @@ def build_engine(
     *,
     placement: Placement | None = None,
     timeline: StepTimeline | None = None,
+    around: Callable[[ModelRunner], Any] | None = None,
 ) -> Engine:
     """Load the model, unless one is given, and size everything; with a `timeline`, time every op.
 
-    `placement`: how the runner works with the device; unless given, as the device wants it.
+    `placement`: how the runner works with the device; unless given, as the device wants it. `around`: makes what the
+    loop drives in the runner's place, to watch the steps.
 
     Raises:
         UnsupportedModel: the model is not covered, or the memory does not suffice.
@@ -231,14 +234,15 @@ def build_engine(
     )
     profile = load_profile(DEVICES / _profile_name(config.device))
     scheduler = Scheduler(limits, kv, residency, cost=cost, profile=profile, itemsize=dtype.itemsize)
+    driven = around(runner) if around else runner
     loop = EngineLoop(
         scheduler=scheduler,
         kv=kv,
         residency=residency,
         loader=loader,
-        runner=runner,
+        runner=driven,
         cost=cost,
-        launcher=runner if overlaps else None,
+        launcher=driven if overlaps else None,
         timeline=timeline or NOT_PROFILED,
     )
     return Engine(config, loop, runner, loader, spec, budget, name, model.digest)
