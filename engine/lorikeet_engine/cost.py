@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from lorikeet_adapters.modules import MODULES
 from lorikeet_engine.model_spec import ModelSpec
@@ -273,13 +273,22 @@ def roofline_seconds(cost: ModelCost, profile: DeviceProfile, shape: StepShape) 
     return seconds
 
 
-def mfu(work: StepWork, seconds: float, profile: DeviceProfile) -> float:
+class Peaks(Protocol):
+    """What utilisation is a share of."""
+
+    @property
+    def peak_flops(self) -> float: ...
+    @property
+    def peak_bandwidth(self) -> float: ...
+
+
+def mfu(work: StepWork, seconds: float, peaks: Peaks) -> float:
     """Model FLOPs utilisation. Work that was thrown away and recomputed belongs to HFU: pass it in to get that."""
-    return work.flops / seconds / profile.peak_flops
+    return work.flops / seconds / peaks.peak_flops
 
 
-def mbu(work: StepWork, seconds: float, profile: DeviceProfile) -> float:
-    return work.read_bytes / seconds / profile.peak_bandwidth
+def mbu(work: StepWork, seconds: float, peaks: Peaks) -> float:
+    return work.read_bytes / seconds / peaks.peak_bandwidth
 
 
 def intensity(work: StepWork) -> float:
@@ -287,9 +296,9 @@ def intensity(work: StepWork) -> float:
     return work.flops / work.read_bytes
 
 
-def ridge(profile: DeviceProfile) -> float:
+def ridge(peaks: Peaks) -> float:
     """The intensity at which a device turns from bandwidth-bound to compute-bound; MFU / MBU = intensity / ridge."""
-    return profile.peak_flops / profile.peak_bandwidth
+    return peaks.peak_flops / peaks.peak_bandwidth
 
 
 def weight_intensity(batch: int, bytes_per_weight: float) -> float:
