@@ -27,7 +27,7 @@ from lorikeet_adapters.modules import MODULES
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.cost import ModelCost, StepShape, adapter_bytes, kv_block_bytes, lora_row_flops, step_work
 from lorikeet_engine.execution.machine.device import set_threads
-from lorikeet_engine.execution.machine.memory_budget import available_memory, plan_memory
+from lorikeet_engine.execution.machine.host_memory import available_memory
 from lorikeet_engine.execution.runner import ModelRunner
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.model_spec import ModelSpec, load_model_spec
@@ -37,6 +37,7 @@ from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.ops.native.library import load_library
 from lorikeet_engine.ops.native.ops import NativeCpuOps
 from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams, StepPlan
+from lorikeet_engine.sizing.memory_budget import plan_memory
 
 BLOCK = 16
 READ_BYTES = 512 << 20

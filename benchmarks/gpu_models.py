@@ -9,7 +9,6 @@ import torch
 
 from lorikeet_adapters.manifest import GRAIN
 from lorikeet_engine.config import EngineConfig
-from lorikeet_engine.execution.machine.memory_budget import plan_memory
 from lorikeet_engine.execution.placement import Placement, beside_the_host
 from lorikeet_engine.execution.runner import ModelRunner
 from lorikeet_engine.execution.streams.lanes import CudaLanes, HostLanes, Lane, Lanes
@@ -19,6 +18,7 @@ from lorikeet_engine.models.weights import LayerWeights, Weights
 from lorikeet_engine.ops.cuda import CudaOps, PageMover
 from lorikeet_engine.ops.interface import Ops, PackedLinear
 from lorikeet_engine.simulation.shipped import load_model
+from lorikeet_engine.sizing.memory_budget import plan_memory
 
 LARGE = load_model("llama-3-8b")
 # As many heads to a KV head, and everything else as small as kernels allow.

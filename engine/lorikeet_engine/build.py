@@ -20,14 +20,8 @@ from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.cost import DEVICES, ModelCost, load_profile
 from lorikeet_engine.errors import UnsupportedModel
 from lorikeet_engine.execution.machine.device import GpuMemory, gpu_memory, resolve_device, resolve_dtype, set_threads
-from lorikeet_engine.execution.machine.memory_budget import (
-    GPU_MAX_SEQS,
-    GPU_SHARE,
-    MemoryBudget,
-    available_memory,
-    plan_memory,
-)
-from lorikeet_engine.execution.placement import ON_HOST, Placement, beside_the_host, few_numbers
+from lorikeet_engine.execution.machine.host_memory import available_memory
+from lorikeet_engine.execution.placement import ON_HOST, Placement, beside_the_host
 from lorikeet_engine.execution.profiled_ops import profiled
 from lorikeet_engine.execution.runner import ModelRunner
 from lorikeet_engine.execution.streams.lanes import CudaLanes
@@ -47,6 +41,8 @@ from lorikeet_engine.profiling.step_timeline import StepTimeline
 from lorikeet_engine.profiling.timeline import NOT_PROFILED
 from lorikeet_engine.scheduling.limits import limits_of
 from lorikeet_engine.scheduling.scheduler import Scheduler
+from lorikeet_engine.sizing.memory_budget import GPU_MAX_SEQS, GPU_SHARE, MemoryBudget, plan_memory
+from lorikeet_engine.sizing.step_memory import few_numbers
 
 # Where the step-time model starts; it learns the rest from measured steps. Of GPUs, the first whose name fits.
 CPU_PROFILE = "cpu2.json"

@@ -10,7 +10,6 @@ import torch
 
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.execution.machine.device import resolve_dtype
-from lorikeet_engine.execution.machine.memory_budget import plan_memory
 from lorikeet_engine.execution.placement import ON_HOST, Placement
 from lorikeet_engine.execution.profiled_ops import profiled
 from lorikeet_engine.execution.runner import ModelRunner
@@ -23,6 +22,7 @@ from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.profiling.step_timeline import StepTimeline
 from lorikeet_engine.profiling.timeline import NOT_PROFILED
 from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams, StepPlan
+from lorikeet_engine.sizing.memory_budget import plan_memory
 
 BASE = -1
 GREEDY = SamplingParams()

@@ -14,9 +14,7 @@ from lorikeet_engine.execution.staging import IN_PLACE, WordFeed
 from lorikeet_engine.execution.streams.lanes import HostLanes, Lanes
 from lorikeet_engine.execution.streams.words import PinnedFeed
 from lorikeet_engine.ops.interface import Ops
-
-# Rows of the steps that a GPU records: a step is padded to the next one, by a third of its rows at most.
-RECORDED_ROWS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
+from lorikeet_engine.sizing.step_memory import few_numbers
 
 MOST_KEPT = 64  # rows of a recorded step on a CPU: of a larger one the host's part is small anyhow
 
@@ -41,12 +39,6 @@ class Placement:
 def every_number(max_rows: int) -> Sequence[int]:
     """Up to as many rows as make it worth while: each number keeps a buffer of its own."""
     return range(1, min(max_rows, MOST_KEPT) + 1)
-
-
-def few_numbers(max_rows: int) -> Sequence[int]:
-    """Up to and including the most rows, as far as steps are recorded at all."""
-    most = min(max_rows, RECORDED_ROWS[-1])
-    return [*(rows for rows in RECORDED_ROWS if rows < most), most]
 
 
 def beside_the_host(

@@ -21,7 +21,6 @@ from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.errors import DeviceLost
 from lorikeet_engine.execution.graphs import DecodeGraphs, PreparedStep
 from lorikeet_engine.execution.kv_cache import KvCache
-from lorikeet_engine.execution.machine.memory_budget import MemoryBudget
 from lorikeet_engine.execution.placement import ON_HOST, Placement
 from lorikeet_engine.execution.staging import StepBuffer, StepSize
 from lorikeet_engine.execution.streams.fences import SpanFences
@@ -34,6 +33,7 @@ from lorikeet_engine.models.weights import Weights
 from lorikeet_engine.ops.interface import LoraRun, Ops
 from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
 from lorikeet_engine.scheduling.plan import BlockCopy, Phase, PlanRow, SamplingParams, StepPlan, StepResult
+from lorikeet_engine.sizing.memory_budget import MemoryBudget
 
 # Lengths of prompts between which kernels are chosen or compiled differently.
 WARM_UP_TOKENS = (128, 256, 512)

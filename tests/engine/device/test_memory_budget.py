@@ -9,10 +9,11 @@ import pytest
 
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.errors import UnsupportedModel
-from lorikeet_engine.execution.machine import memory_budget
+from lorikeet_engine.execution.machine import host_memory
 from lorikeet_engine.execution.machine.device import GpuMemory
-from lorikeet_engine.execution.machine.memory_budget import MemoryBudget, available_memory, plan_memory
+from lorikeet_engine.execution.machine.host_memory import available_memory
 from lorikeet_engine.model_spec import spec_from_config
+from lorikeet_engine.sizing.memory_budget import MemoryBudget, plan_memory
 from tests.support.tiny_models import CONFIGS
 
 GIB = 1 << 30
@@ -174,8 +175,8 @@ def test_a_length_beyond_the_models_own_is_refused_not_shortened() -> None:
 
 @pytest.mark.parametrize(("left", "available"), [(3000, 3000), (None, 9000), (12000, 9000)])
 def test_a_containers_limit_counts(monkeypatch: pytest.MonkeyPatch, left: int | None, available: int) -> None:
-    monkeypatch.setattr(memory_budget, "memory_left", lambda: left)
-    monkeypatch.setattr(memory_budget, "_meminfo_available", lambda: 9000)
+    monkeypatch.setattr(host_memory, "memory_left", lambda: left)
+    monkeypatch.setattr(host_memory, "_meminfo_available", lambda: 9000)
     assert available_memory() == available
 
 

@@ -13,14 +13,12 @@ import torch
 
 from lorikeet_engine.execution.streams.pinned import upload_floats
 from lorikeet_engine.scheduling.plan import SamplingParams
-
-ROWS_AT_ONCE = 16  # bounds the memory
-BYTES_PER_LOGIT = 50
+from lorikeet_engine.sizing.step_memory import DRAWN_AT_ONCE
 
 
 def draw(logits: torch.Tensor, params: Sequence[SamplingParams], numbers: Sequence[float]) -> torch.Tensor:
     """One token, int64 [n], for each row of [n, vocab]; `numbers` are from [0, 1), temperatures above 0."""
-    lots = [slice(first, first + ROWS_AT_ONCE) for first in range(0, len(params), ROWS_AT_ONCE)]
+    lots = [slice(first, first + DRAWN_AT_ONCE) for first in range(0, len(params), DRAWN_AT_ONCE)]
     return torch.cat([_draw(logits[lot], params[lot], numbers[lot]) for lot in lots])
 
 

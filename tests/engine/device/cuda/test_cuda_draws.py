@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lorikeet_engine.execution.sampling.draws import ROWS_AT_ONCE, draw, probabilities
+from lorikeet_engine.execution.sampling.draws import draw, probabilities
 from lorikeet_engine.execution.sampling.sampler import filtered_probabilities, sample, uniform
 from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.scheduling.plan import Phase, PlanRow, SamplingParams
+from lorikeet_engine.sizing.step_memory import DRAWN_AT_ONCE
 
 VOCAB = 61
 PARAMS = [
@@ -33,7 +34,7 @@ def test_filters_of_a_batch_are_those_of_each_row() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_draws_of_a_batch_are_those_of_each_row(dtype: torch.dtype) -> None:
-    n = 2 * ROWS_AT_ONCE + 3
+    n = 2 * DRAWN_AT_ONCE + 3
     logits = some_logits(n).to(dtype)
     params = [PARAMS[15 + index % 30] for index in range(n)]
     found = draw(logits, params, [uniform(row.seed, index) for index, row in enumerate(params)])

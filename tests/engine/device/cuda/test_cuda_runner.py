@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from lorikeet_adapters.image import AdapterImage
-from lorikeet_engine.execution.placement import beside_the_host, few_numbers
+from lorikeet_engine.execution.placement import beside_the_host
 from lorikeet_engine.execution.runner import ModelRunner
 from lorikeet_engine.lora import arena as arena_module
+from lorikeet_engine.sizing.step_memory import few_numbers
 from tests.support.asynchronous_device import LateLanes
 from tests.support.device import open_runner, plan_of
 from tests.support.lane_scenarios import PLACE, a_request, decode, step, with_arrivals_and_moves, with_swaps

@@ -8,18 +8,15 @@ follows from the table: how many requests of full length fit, what `max_num_seqs
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from lorikeet_engine.config import MIB, EngineConfig
 from lorikeet_engine.cost import blocks_for, kv_block_bytes, suggested_max_num_seqs, theoretical_concurrency
 from lorikeet_engine.errors import UnsupportedModel
-from lorikeet_engine.execution.machine.cgroup import memory_left
-from lorikeet_engine.execution.sampling.draws import BYTES_PER_LOGIT, ROWS_AT_ONCE
 from lorikeet_engine.model_spec import ModelSpec
 from lorikeet_engine.ops.lora_planes import planes_size
+from lorikeet_engine.sizing.step_memory import BYTES_PER_LOGIT, DRAWN_AT_ONCE
 
 KV_SHARE = 0.25  # of the memory available at start, when kv_cache_bytes is not given
 RESERVE_BYTES = 256 * MIB  # allocator slack, Python, the tokenizer's and the loader's buffers
@@ -243,7 +240,7 @@ def gpu_activation_bytes(config: EngineConfig, spec: ModelSpec, *, itemsize: int
     partials = rows * ATTENTION_SPLITS * spec.n_heads * (spec.head_dim + 1) * FLOAT_BYTES
     planes = planes_size(tokens, config.max_rank) * FLOAT_BYTES
     logits = rows * spec.vocab * itemsize
-    draws = min(rows, ROWS_AT_ONCE) * spec.vocab * BYTES_PER_LOGIT
+    draws = min(rows, DRAWN_AT_ONCE) * spec.vocab * BYTES_PER_LOGIT
     # A recorded step holds its own, in memory that only recordings use.
     return hidden + 2 * (partials + logits) + planes + draws
 
@@ -253,19 +250,3 @@ def graph_bytes(config: EngineConfig, spec: ModelSpec, recorded_rows: Sequence[i
     row = WORD_BYTES * (blocks_for(max_model_len, config.block_size) + WORDS_OF_A_ROW)
     launches = spec.n_layers * LAUNCHES_PER_LAYER * GRAPH_NODE_BYTES
     return sum(GRAPH_FAMILIES * (launches + n_rows * row) for n_rows in recorded_rows)
-
-
-def available_memory() -> int:
-    """Bytes this process may still take: what the system has available, or less where a cgroup says so."""
-    system = _meminfo_available()
-    left = memory_left()
-    return system if left is None else min(system, left)
-
-
-def _meminfo_available() -> int:
-    path = Path("/proc/meminfo")
-    if path.exists():
-        for line in path.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
