@@ -53,7 +53,7 @@ def test_nothing_is_left_behind() -> None:
     for ledger in (world.loop.kv.ledger, world.loop.residency.ledger):
         assert ledger[MemoryState.USED] == ledger[MemoryState.RESERVED] == ledger[MemoryState.IN_FLIGHT] == 0
     world.loop.kv.audit()
-    assert not world.runner.ends_at
+    assert not world.ends_at
 
 
 def test_a_closed_loop_keeps_its_clients_in_flight() -> None:

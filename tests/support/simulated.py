@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lorikeet_engine.simulation.assembly import build_world
+from lorikeet_engine.simulation.assembly import Simulation, build_world
 from lorikeet_engine.simulation.workload.description import EngineKnobs, TenantGroup, Workload
 from lorikeet_engine.simulation.workload.distributions import Arrivals, Lengths
-from lorikeet_engine.simulation.world import World
 
 
 def tenants(name: str, **fields: Any) -> TenantGroup:
@@ -27,7 +26,7 @@ def workload(*groups: TenantGroup, engine: EngineKnobs | None = None, **fields: 
     return Workload(tenants=groups, engine=engine or EngineKnobs(), **(defaults | fields))
 
 
-def simulated(described: Workload) -> World:
+def simulated(described: Workload) -> Simulation:
     """The world after everything has ended."""
     world = build_world(described)
     world.run()

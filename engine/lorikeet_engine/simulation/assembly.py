@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from lorikeet_engine.cost import DeviceProfile, ModelCost, kv_block_bytes
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.memory.adapters.eviction import ReloadCost
@@ -26,7 +28,15 @@ from lorikeet_engine.simulation.world import World
 ACTIVATION_BYTES_PER_TOKEN = 8  # of hidden and intermediate width, over the tensors that live at once
 
 
-def build_world(workload: Workload) -> World:
+@dataclass(slots=True, kw_only=True)
+class Simulation(World):
+    """A world whose device and disk are arithmetic."""
+
+    runner: RooflineRunner
+    disk: VirtualDisk
+
+
+def build_world(workload: Workload) -> Simulation:
     """Everything that one simulation needs, at time 0.
 
     Raises:
@@ -40,6 +50,7 @@ def build_world(workload: Workload) -> World:
     block_bytes = kv_block_bytes(spec, block_size=knobs.block_size, itemsize=ITEMSIZE)
     clock = VirtualClock()
     disk = VirtualDisk(clock, catalogue.n_grains, catalogue.grain_bytes, profile.disk_bandwidth)
+    ends_at: dict[str, int] = {}
     runner = RooflineRunner(
         cost=cost,
         profile=profile,
@@ -47,6 +58,7 @@ def build_world(workload: Workload) -> World:
         grain_bytes=catalogue.grain_bytes,
         block_bytes=block_bytes,
         eos=N_WORDS,
+        ends_at=ends_at,
     )
     kv = KvManager(
         n_blocks=kv_bytes(knobs, spec, cost, profile) // block_bytes + 1,  # one block is never handed out
@@ -74,7 +86,7 @@ def build_world(workload: Workload) -> World:
     )
     scheduler = Scheduler(limits, kv, residency, cost=cost, profile=profile, itemsize=ITEMSIZE)
     loop = EngineLoop(scheduler=scheduler, kv=kv, residency=residency, loader=disk, runner=runner, cost=cost)
-    return World(
+    return Simulation(
         loop=loop,
         runner=runner,
         disk=disk,
@@ -82,6 +94,7 @@ def build_world(workload: Workload) -> World:
         traffic=traffic,
         recorder=Recorder(workload.slo),
         host_overhead_s=workload.host_overhead_s,
+        ends_at=ends_at,
     )
 
 

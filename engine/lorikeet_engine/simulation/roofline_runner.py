@@ -1,11 +1,11 @@
 """A device that is arithmetic: a step takes as long as its bytes, FLOPs and copies do on the device's profile.
 
-Nothing is computed. Tokens are arbitrary, and an answer ends where the workload says that it ends.
+Or as long as a given function says, where somebody has measured. Nothing is computed. Tokens are arbitrary, and an answer ends where the workload says that it ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from lorikeet_engine.cost import (
@@ -31,9 +31,11 @@ class RooflineRunner:
 
     Attributes:
         adapter_grains: size of every adapter.
-        ends_at: how many tokens the answer of a request takes, where it ends before its `max_tokens`.
-        busy_s: how long the last step took; the world takes it from here.
+        ends_at: how many tokens the answer of a request takes, where it ends before its `max_tokens`; the world's.
+        busy_s: how long the last step took.
         placement_s: what bringing adapters into the arena took, of all steps.
+        itemsize: of an adapter's weights.
+        step_seconds: what a step's rows take; None = what the profile's roofline says.
     """
 
     cost: ModelCost
@@ -46,12 +48,24 @@ class RooflineRunner:
     busy_s: float = 0.0
     placement_s: float = 0.0
     n_placements: int = 0
+    itemsize: int = 2
+    step_seconds: Callable[[StepShape], float] | None = None
+
+    def begin(self) -> None:
+        self.busy_s = 0.0
+
+    def spent(self) -> float:
+        return self.busy_s
 
     def execute(self, plan: StepPlan) -> StepResult:
         shape, sampled = self._compute(plan)
         seconds = self._copy_seconds(plan)
         if plan.rows:
-            seconds += roofline_seconds(self.cost, self.profile, shape)
+            seconds += (
+                roofline_seconds(self.cost, self.profile, shape)
+                if self.step_seconds is None
+                else self.step_seconds(shape)
+            )
         self.busy_s += seconds
         return StepResult(plan.step_id, sampled, seconds)
 
@@ -91,7 +105,7 @@ class RooflineRunner:
                 if adapter is not last:
                     last = adapter
                     n_bytes = self.adapter_grains[adapter] * self.grain_bytes
-                    row_flops = lora_row_flops(n_bytes)
+                    row_flops = lora_row_flops(n_bytes, itemsize=self.itemsize)
                     if adapter not in seen:
                         seen.add(adapter)
                         lora_bytes += n_bytes

@@ -1,20 +1,22 @@
-"""A simulated engine's time: requests come, the loop steps, and the clock moves by what each step took.
+"""An engine's time: requests come, the loop steps, and the clock moves by what each step took.
 
-Nothing here decides anything about requests; that is the same loop, scheduler and memory that serve real ones.
+Nothing here decides anything about requests; that is the same loop, scheduler and memory that serve real ones. What
+steps are computed on is a device that is arithmetic, or a real one whose steps are timed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import Protocol
 
 from lorikeet_engine.errors import EngineError
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.memory.ledger import MemoryState
 from lorikeet_engine.scheduling.events import Admitted, RequestFailure, TokenOutput
 from lorikeet_engine.simulation.report.recorder import Recorder, Sample
-from lorikeet_engine.simulation.roofline_runner import RooflineRunner
-from lorikeet_engine.simulation.virtual_disk import VirtualClock, VirtualDisk
+from lorikeet_engine.simulation.virtual_disk import VirtualClock
 from lorikeet_engine.simulation.workload.arrival import Arrival, Traffic
 
 IDLE_TICK_S = 0.01  # between two looks at requests that wait for nothing the world knows of
@@ -26,22 +28,43 @@ class SimulationStuck(RuntimeError):
     """Requests wait, nothing runs, and time alone changes nothing."""
 
 
+class Device(Protocol):
+    """What steps are computed on, and how long that takes."""
+
+    def begin(self) -> None:
+        """The loop is about to step."""
+
+    def spent(self) -> float:
+        """Seconds since then for what was computed; 0 where nothing was."""
+
+
+class Disk(Protocol):
+    """Where adapters are loaded from."""
+
+    def next_at(self) -> float | None:
+        """When the next load ends, as far as that is known."""
+
+
 @dataclass(slots=True, kw_only=True)
 class World:
     """One engine and everything around it.
 
     Attributes:
         host_overhead_s: the host's own time after each step.
+        ends_at: how many tokens the answer of a request takes, where it ends before its `max_tokens`.
+        watch: told the time after every step.
         n_steps: steps that took time.
     """
 
     loop: EngineLoop
-    runner: RooflineRunner
-    disk: VirtualDisk
+    runner: Device
+    disk: Disk
     clock: VirtualClock
     traffic: Traffic
     recorder: Recorder
     host_overhead_s: float = 0.0
+    ends_at: dict[str, int] = field(default_factory=dict)
+    watch: Callable[[float], None] | None = None
     n_steps: int = 0
     _hang_ups: list[tuple[float, str]] = field(default_factory=list)
     _idle_s: float = 0.0
@@ -63,9 +86,9 @@ class World:
         """One step, or one pause; false when there is nothing to wait for."""
         self._let_in(self.clock.now)
         self._hang_up(self.clock.now)
-        self.runner.busy_s = 0.0
+        self.runner.begin()
         events = self.loop.step(self.clock.now)
-        busy_s = self.runner.busy_s
+        busy_s = self.runner.spent()
         if busy_s > 0.0:
             self.clock.now += busy_s + self.host_overhead_s
             self.n_steps += 1
@@ -75,6 +98,8 @@ class World:
         if self.recorder.is_due(self.clock.now):
             self._sample()
         self._watch_peak()
+        if self.watch:
+            self.watch(self.clock.now)
         return bool(events) or busy_s > 0.0 or self._wait(until)
 
     def _let_in(self, now: float) -> None:
@@ -88,7 +113,7 @@ class World:
         request = arrival.request
         request_id = request.request_id
         if arrival.n_output < request.max_tokens:
-            self.runner.ends_at[request_id] = arrival.n_output
+            self.ends_at[request_id] = arrival.n_output
         try:
             self.loop.submit([request], now)
         except EngineError as refusal:
@@ -121,7 +146,7 @@ class World:
             self._forget(event.request_id, now)
 
     def _forget(self, request_id: str, now: float) -> None:
-        self.runner.ends_at.pop(request_id, None)
+        self.ends_at.pop(request_id, None)
         self.traffic.on_ended(request_id, now)
 
     def _wait(self, until: float) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lorikeet_engine.simulation.report.samples import Gaps
@@ -46,13 +47,18 @@ class TenantRecord:
 
 @dataclass(slots=True)
 class OpenRequest:
-    """A request between its arrival and its end."""
+    """A request between its arrival and its end; `adapter` is a digest, empty for the base model.
+
+    `n_cached` and `queue_s` are known when it begins to run.
+    """
 
     record: TenantRecord
     arrived: float
     n_prompt: int
-    has_adapter: bool
+    adapter: str
     predicted_s: float = 0.0
+    n_cached: int | None = None
+    queue_s: float | None = None
     first_at: float = 0.0
     last_at: float = 0.0
     n_output: int = 0
@@ -73,10 +79,15 @@ class Sample:
 
 
 class Recorder:
-    """Keeps the numbers that the report is made of."""
+    """Keeps the numbers that the report is made of.
+
+    `ended` is told of every request that is over: what is known of it, "ok", "refused", "expired", "failed" or
+    "aborted", and the reason of one that was not served.
+    """
 
     def __init__(self, slo: Slo, *, sample_every_s: float = 0.1) -> None:
         self._slo = slo
+        self.ended: Callable[[OpenRequest, str, str], None] | None = None
         self.tenants: dict[str, TenantRecord] = {}
         self.open: dict[str, OpenRequest] = {}
         self.samples: list[Sample] = []
@@ -96,14 +107,15 @@ class Recorder:
         if record is None:
             record = self.tenants[request.tenant] = TenantRecord(request.tenant, request.weight)
         record.submitted += 1
-        has_adapter = request.adapter is not None
-        self.open[request.request_id] = OpenRequest(record, arrival.at, len(request.prompt), has_adapter)
+        adapter = request.adapter.digest if request.adapter else ""
+        self.open[request.request_id] = OpenRequest(record, arrival.at, len(request.prompt), adapter)
 
     def queued(self, request_id: str, predicted_s: float) -> None:
         self.open[request_id].predicted_s = predicted_s
 
     def refused(self, request_id: str, reason: str) -> None:
-        self.open.pop(request_id).record.refused += 1
+        times = self._close(request_id, "refused", reason)
+        times.record.refused += 1
         self.refusals[reason] += 1
 
     def admitted(self, request_id: str, cached_tokens: int, queue_s: float) -> None:
@@ -111,7 +123,8 @@ class Recorder:
         times.record.prompt_tokens += times.n_prompt
         times.record.cached_tokens += cached_tokens
         times.record.queue.append(queue_s)
-        self.n_with_adapter += times.has_adapter
+        times.n_cached, times.queue_s = cached_tokens, queue_s
+        self.n_with_adapter += bool(times.adapter)
 
     def token(self, request_id: str, now: float, *, is_last: bool) -> None:
         times = self.open[request_id]
@@ -126,19 +139,20 @@ class Recorder:
         times.n_output += 1
         self.output_tokens += 1
         if is_last:
-            self._served(self.open.pop(request_id))
+            self._served(self._close(request_id, "ok"))
 
     def failed(self, request_id: str, code: str) -> None:
-        times = self.open.pop(request_id)
+        is_expired = code == "deadline_exceeded"
+        times = self._close(request_id, "expired" if is_expired else "failed", code)
         times.record.output_tokens += times.n_output
         self.failures[code] += 1
-        if code == "deadline_exceeded":
+        if is_expired:
             times.record.expired += 1
         else:
             times.record.failed += 1
 
     def aborted(self, request_id: str) -> None:
-        times = self.open.pop(request_id)
+        times = self._close(request_id, "aborted")
         times.record.aborted += 1
         times.record.output_tokens += times.n_output
 
@@ -152,6 +166,12 @@ class Recorder:
             self.samples = self.samples[::2]
             self._sample_every_s *= 2
         self._next_sample = sample.at + self._sample_every_s
+
+    def _close(self, request_id: str, outcome: str, reason: str = "") -> OpenRequest:
+        times = self.open.pop(request_id)
+        if self.ended:
+            self.ended(times, outcome, reason)
+        return times
 
     def _served(self, times: OpenRequest) -> None:
         record, n = times.record, times.n_output

@@ -11,17 +11,17 @@ from dataclasses import asdict
 from typing import Any
 
 from lorikeet_engine.cost import DeviceProfile, StepWork, attainment, goodput, intensity, jain_index, mbu, mfu, ridge
+from lorikeet_engine.simulation.assembly import Simulation
 from lorikeet_engine.simulation.report.recorder import Recorder, TenantRecord
 from lorikeet_engine.simulation.report.samples import Gaps, distribution, gap_distribution, mean, percentile
 from lorikeet_engine.simulation.static_batching import StaticRun
 from lorikeet_engine.simulation.workload.description import Workload
-from lorikeet_engine.simulation.world import World
 
 Values = dict[str, Any]
 OUTPUT_PRICE = 2  # an output token weighs as much as so many prompt tokens, in the share that a tenant received
 
 
-def summarise(workload: Workload, world: World) -> Values:
+def summarise(workload: Workload, world: Simulation) -> Values:
     """Everything that the run showed; times in seconds, sizes in bytes."""
     recorder, seconds = world.recorder, max(world.clock.now, 1e-9)
     tenants = sorted(recorder.tenants.values(), key=lambda record: record.tenant)
@@ -123,7 +123,7 @@ def _goodput(records: Sequence[TenantRecord], seconds: float) -> Values:
     }
 
 
-def _throughput(records: Sequence[TenantRecord], world: World, seconds: float) -> Values:
+def _throughput(records: Sequence[TenantRecord], world: Simulation, seconds: float) -> Values:
     counters = world.loop.counters
     return {
         "output_tokens_per_s": world.recorder.output_tokens / seconds,
@@ -138,7 +138,7 @@ def _service(record: TenantRecord) -> float:
     return computed / record.weight
 
 
-def _kv(world: World) -> Values:
+def _kv(world: Simulation) -> Values:
     kv, samples = world.loop.kv, world.recorder.samples
     return {
         "capacity_bytes": kv.ledger.capacity,
@@ -149,7 +149,7 @@ def _kv(world: World) -> Values:
     }
 
 
-def _prefix_cache(world: World) -> Values:
+def _prefix_cache(world: Simulation) -> Values:
     counters = world.loop.scheduler.counters
     queried, hit = counters.prefix_queries.total(), counters.prefix_hits.total()
     return {
@@ -161,7 +161,7 @@ def _prefix_cache(world: World) -> Values:
     }
 
 
-def _adapters(world: World) -> Values:
+def _adapters(world: Simulation) -> Values:
     """A hit is an admitted request whose adapter had its place in the arena already."""
     counters, residency, runner = world.loop.scheduler.counters, world.loop.residency, world.runner
     asked = world.recorder.n_with_adapter
@@ -178,7 +178,7 @@ def _adapters(world: World) -> Values:
     }
 
 
-def _preemptions(world: World) -> Values:
+def _preemptions(world: Simulation) -> Values:
     counters = world.loop.scheduler.counters
     return {
         "by_mode": {str(mode): n for mode, n in counters.preemptions.items()},
@@ -187,7 +187,7 @@ def _preemptions(world: World) -> Values:
     }
 
 
-def _phases(world: World) -> Values:
+def _phases(world: Simulation) -> Values:
     """Utilisation of each kind of step and of the whole run; what was computed again is in HFU and not in MFU."""
     counters, profile, cost = world.loop.counters, world.runner.profile, world.runner.cost
     values: Values = {

@@ -18,14 +18,15 @@ ITEMSIZE = 2
 class AdapterCatalogue:
     """Sizes in grains of every adapter that a request may name."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, itemsize: int = ITEMSIZE) -> None:
         self._spec = spec
+        self._itemsize = itemsize
         self._sizes: dict[tuple[int, tuple[str, ...]], int] = {}
         self.n_grains: dict[AdapterKey, int] = {}
 
     @property
     def grain_bytes(self) -> int:
-        return GRAIN * ITEMSIZE
+        return GRAIN * self._itemsize
 
     def add(self, key: AdapterKey, rank: int, targets: tuple[str, ...]) -> None:
         size = self._sizes.get((rank, targets))
@@ -49,4 +50,4 @@ class AdapterCatalogue:
         if len(modules) < len(set(targets)):
             known = ", ".join(module.rpartition(".")[2] for module in MODULES)
             raise DescriptionError(f"adapter targets are {', '.join(targets)}; known: {known}")
-        return adapter_bytes(self._spec, rank, itemsize=ITEMSIZE, modules=modules)
+        return adapter_bytes(self._spec, rank, itemsize=self._itemsize, modules=modules)

@@ -43,14 +43,14 @@ class Traffic(Protocol):
         """A request has its answer, or will never get one."""
 
 
-def random_tokens(source: Random, n: int) -> tuple[int, ...]:
-    """`n` tokens, fast: hundreds of thousands of prompts are made in one run."""
+def random_tokens(source: Random, n: int, n_words: int = N_WORDS) -> tuple[int, ...]:
+    """`n` tokens below `n_words`, a power of two; fast: hundreds of thousands of prompts are made in one run."""
     if n == 0:
         return ()
-    drawn = source.getrandbits(16 * n) & _mask(n)
+    drawn = source.getrandbits(16 * n) & _mask(n, n_words)
     return tuple(memoryview(drawn.to_bytes(2 * n, "little")).cast("H"))
 
 
 @cache
-def _mask(n: int) -> int:
-    return int.from_bytes((N_WORDS - 1).to_bytes(2, "little") * n, "little")
+def _mask(n: int, n_words: int) -> int:
+    return int.from_bytes((n_words - 1).to_bytes(2, "little") * n, "little")

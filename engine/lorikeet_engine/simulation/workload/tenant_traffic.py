@@ -13,7 +13,7 @@ from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.scheduling.plan import SamplingParams
 from lorikeet_engine.scheduling.request import Request
 from lorikeet_engine.simulation.workload.adapter_catalogue import AdapterCatalogue
-from lorikeet_engine.simulation.workload.arrival import Arrival, random_tokens
+from lorikeet_engine.simulation.workload.arrival import N_WORDS, Arrival, random_tokens
 from lorikeet_engine.simulation.workload.description import TenantGroup, Workload
 from lorikeet_engine.simulation.workload.distributions import Zipf
 
@@ -23,7 +23,9 @@ GREEDY = SamplingParams()
 class GroupRequests:
     """Draws what one group asks for."""
 
-    def __init__(self, group: TenantGroup, catalogue: AdapterCatalogue, seed: int, max_model_len: int) -> None:
+    def __init__(
+        self, group: TenantGroup, catalogue: AdapterCatalogue, seed: int, max_model_len: int, n_words: int
+    ) -> None:
         self.group = group
         self._source = Random(f"{seed}/{group.name}/requests")
         self._tenants = group.tenant_names()
@@ -31,6 +33,7 @@ class GroupRequests:
         self._zipf = Zipf(group.adapters.count, group.adapters.zipf) if group.adapters else None
         self._prefixes: dict[tuple[str, int], tuple[int, ...]] = {}
         self._max_model_len = max_model_len
+        self._n_words = n_words
         self._n = 0
 
     def draw(self, at: float) -> Arrival:
@@ -51,6 +54,7 @@ class GroupRequests:
             sampling=GREEDY,
             adapter=adapter,
             cache_salt=tenant.encode(),
+            ignore_eos=not group.max_tokens,
         )
         abort_after_s = 0.0
         if group.aborts and source.random() < group.aborts.share:
@@ -72,22 +76,26 @@ class GroupRequests:
         if shared and self._source.random() < shared.share:
             variant = (tenant, self._source.randrange(shared.variants))
             if variant not in self._prefixes:
-                self._prefixes[variant] = random_tokens(self._source, shared.tokens)
+                self._prefixes[variant] = random_tokens(self._source, shared.tokens, self._n_words)
             head = self._prefixes[variant]
         n_tail = max(self.group.prompt.draw(self._source) - len(head), 1)
-        return (head + random_tokens(self._source, n_tail))[: max(longest, 1)]
+        return (head + random_tokens(self._source, n_tail, self._n_words))[: max(longest, 1)]
 
 
 class TenantTraffic:
-    """All groups together. Closed groups send again when an earlier request has ended."""
+    """All groups together. Closed groups send again when an earlier request has ended.
 
-    def __init__(self, workload: Workload, catalogue: AdapterCatalogue) -> None:
+    Prompts are made of tokens below `n_words`; answers that take all that was asked for do not end before.
+    """
+
+    def __init__(self, workload: Workload, catalogue: AdapterCatalogue, n_words: int = N_WORDS) -> None:
         self._end_s = workload.duration_s or float("inf")
         self._n_left = workload.n_requests or None
         self._due: list[tuple[float, int, int]] = []  # (time, order of being settled, group)
         self._n_settled = 0
         self._groups = [
-            GroupRequests(group, catalogue, workload.seed, workload.engine.max_model_len) for group in workload.tenants
+            GroupRequests(group, catalogue, workload.seed, workload.engine.max_model_len, n_words)
+            for group in workload.tenants
         ]
         self._times: list[Iterator[float] | None] = []
         self._closed: dict[str, int] = {}  # request id -> closed group that waits for its end
