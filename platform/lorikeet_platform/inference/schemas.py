@@ -47,7 +47,10 @@ class StreamOptions(_Strict):
 
 
 class SamplingFields(_Strict):
-    """What both routes share; `ROUTE` and `PROMPT` name the route and the field that holds the prompt."""
+    """What both routes share; `ROUTE` and `PROMPT` name the route and the field that holds the prompt.
+
+    `top_k` and `ignore_eos` are no fields of OpenAI's API; they mean what they mean in vLLM.
+    """
 
     ROUTE: ClassVar[str]
     PROMPT: ClassVar[str]
@@ -59,6 +62,7 @@ class SamplingFields(_Strict):
     top_k: int = Field(default=0, ge=0, le=INT32_MAX)
     seed: int | None = Field(default=None, ge=-(2**63), le=INT64_MAX)
     stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
     n: int = Field(default=1, ge=1, le=MAX_CHOICES)
     stream: bool = False
     stream_options: StreamOptions = Field(default_factory=StreamOptions)

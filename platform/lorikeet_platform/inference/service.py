@@ -305,6 +305,7 @@ class InferenceService:
             max_tokens=answer_tokens(body, len(prompt), info.max_model_len, principal.limits),
             sampling=body.sampling(),
             stop=body.stop,
+            ignore_eos=body.ignore_eos,
             adapter_digest=resolved.digest,
             caps=caps_of(principal),
         )

@@ -72,6 +72,28 @@ def test_a_stop_string_ends_the_answer_frees_the_engine_and_bills_what_was_accep
     with_client(engine, byte_model_dir, scenario)
 
 
+def test_an_answer_that_ignores_its_end_goes_on_to_its_limit_or_to_a_stop_string(
+    start_engine: StartEngine, byte_model_dir: Path
+) -> None:
+    alone = answer_alone((5, 6, 7), 60, None)
+    engine = start_engine(eos_token_ids=frozenset({alone[9]}))
+
+    async def scenario(client: EngineClient) -> None:
+        async def ask(request_id: str, **changes: Any) -> tuple[str, str | None, int]:
+            generation = await client.generate(generation_request(request_id, max_tokens=60, **changes))
+            return *await answer(generation), generation.usage.completion_tokens
+
+        assert (await ask("ends"))[1:] == ("stop", 10)
+        whole, reason, n_tokens = await ask("goes on", ignore_eos=True)
+        assert (reason, n_tokens) == ("length", 60)
+        stop = whole[-2:]
+        text, reason, n_tokens = await ask("is cut", ignore_eos=True, stop=(stop,))
+        assert (text, reason) == (whole[: whole.index(stop)], "stop")
+        assert 10 < n_tokens <= 60
+
+    with_client(engine, byte_model_dir, scenario)
+
+
 @pytest.mark.parametrize(
     ("changes", "error"),
     [

@@ -118,6 +118,16 @@ def test_options_reach_the_engine_as_they_were_sent(gateway: Gateway) -> None:
     assert (asked.sampling.seed, asked.stop, asked.max_tokens) == (-3, ("a", "b"), 5)
 
 
+@pytest.mark.parametrize("body", [CHAT, {"model": "tiny", "prompt": [3, 4]}])
+def test_an_answer_goes_past_its_end_only_when_that_is_asked_for(gateway: Gateway, body: dict[str, Any]) -> None:
+    path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
+    for value, expected in ((True, True), (False, False), (None, False)):
+        gateway.post({**body, "ignore_eos": value}, path=path)
+        assert gateway.engine.generations[-1].request.ignore_eos is expected
+    gateway.post(body, path=path)
+    assert gateway.engine.generations[-1].request.ignore_eos is False
+
+
 def test_the_tenants_weight_and_its_own_salt_reach_the_engine(gateway: Gateway) -> None:
     with gateway.db.platform.unit_of_work() as work:
         tenants = {tenant.slug: tenant for tenant in work.scalars(select(Tenant))}

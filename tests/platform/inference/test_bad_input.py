@@ -46,6 +46,8 @@ def test_a_limit_must_be_a_positive_integer(gateway: Gateway, field: str, value:
         ("stop", ["a" * 65]),
         ("stop", [1]),
         ("stop", {}),
+        ("ignore_eos", "true"),
+        ("ignore_eos", 1),
         ("stream", "true"),
         ("stream", 1),
         ("n", 0),
