@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from lorikeet_platform.clock import unix_seconds
 from lorikeet_platform.usage.records import RecordEntry
 from lorikeet_platform.usage.sums import Group, Width
 from lorikeet_platform.web.pagination import Page
+
+
+class Costs(BaseModel):
+    """What requests took of the engine, summed up; what requests shared is divided among them.
+
+    Estimates by the model's structure, from the steps that ran: see "What requests cost" in docs/tenancy.md.
+    """
+
+    model_config = ConfigDict(from_attributes=True)
+
+    prefill_flops: float = Field(description="operations for prompts, and for what a preemption had dropped")
+    decode_flops: float = Field(description="operations for answers")
+    prefill_read_bytes: float = Field(description="memory read for prompts")
+    decode_read_bytes: float = Field(description="memory read for answers")
+    write_bytes: float = Field(description="keys and values written")
+    kv_byte_seconds: float = Field(description="KV memory held or promised, times how long")
+    adapter_byte_seconds: float = Field(description="adapters' memory on the device while requests ran, times how long")
+    load_bytes: float = Field(description="adapters copied to the device")
+    wasted_flops: float = Field(description="the part of prefill_flops that a preemption had dropped")
+    swap_bytes: float = Field(description="keys and values copied to host memory and back")
 
 
 class UsageSum(BaseModel):
@@ -29,10 +49,15 @@ class UsageSum(BaseModel):
     prompt_tokens: int
     cached_tokens: int = Field(description="the part of prompt_tokens found in the prefix cache")
     completion_tokens: int
+    costs: Costs
+    requests_without_cost: int = Field(description="of the requests, those that `costs` says nothing of")
 
 
 class UsageReport(BaseModel):
-    """Buckets lie on UTC, and so do `start` and `end`; those in which nothing was settled are left out."""
+    """Buckets lie on UTC, and so do `start` and `end`; those in which nothing was settled are left out.
+
+    CSV has each cost in a column of its own, and only JSON the sums over all rows.
+    """
 
     object: Literal["usage"] = "usage"
     bucket: Width
@@ -40,6 +65,8 @@ class UsageReport(BaseModel):
     end: int
     group_by: list[Group]
     data: list[UsageSum]
+    costs: Costs = Field(description="of all rows together")
+    requests_without_cost: int
 
 
 class UsageRecord(BaseModel):
@@ -65,6 +92,7 @@ class UsageRecord(BaseModel):
     admitted_at: int
     settled_at: int | None
     ttft_ms: int | None = Field(description="from admission to the first token")
+    cost: Costs | None = Field(description="null until it is known, and where the engine was lost with it")
 
     @classmethod
     def of(cls, entry: RecordEntry) -> UsageRecord:
@@ -90,6 +118,7 @@ class UsageRecord(BaseModel):
             admitted_at=unix_seconds(record.admitted_at),
             settled_at=None if record.settled_at is None else unix_seconds(record.settled_at),
             ttft_ms=None if record.first_token_at is None else (record.first_token_at - record.admitted_at) // 1_000,
+            cost=None,
         )
 
 
