@@ -46,19 +46,20 @@ class RequestRecord:
 class Reading:
     """An engine's state and counters at one moment; KV shares are of the pool, dictionaries by kind of step.
 
-    `kv_peak` is the largest share in use since the point began, as the engine itself saw it.
+    `kv_peak` is the largest share in use since the point began, as the engine itself saw it. None, and an empty
+    dictionary: a server of another make does not tell.
     """
 
     at_s: float
     running: int
     waiting: int
-    kv_used: float
-    kv_reserved: float
-    kv_cached: float
-    kv_peak: float
+    kv_used: float | None
+    kv_reserved: float | None
+    kv_cached: float | None
+    kv_peak: float | None
     prompt_tokens: int
     output_tokens: int
-    preemptions: int
+    preemptions: int | None
     steps: dict[str, int]
     step_seconds: dict[str, float]
     flops: dict[str, float]
@@ -66,11 +67,35 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Generator:
+    """How far a load generator was itself the one that was slow, and whether it counted what the server counted.
+
+    Attributes:
+        late_p99_s, late_max_s: requests went out so long after they were due.
+        lag_p99_s, lag_max_s: its event loop came so late to what was ready.
+        cpu_share: of one core.
+        n_pieces, n_tokens: pieces of text that came, and the tokens that the server says it sent, of the same requests.
+        n_differing: requests in which those two differ.
+        n_without_usage: requests whose server told no counts; theirs are the generator's own.
+    """
+
+    late_p99_s: float
+    late_max_s: float
+    lag_p99_s: float
+    lag_max_s: float
+    cpu_share: float
+    n_pieces: int
+    n_tokens: int
+    n_differing: int
+    n_without_usage: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PointRecord:
     """One setup and what came of it; `gaps` are (seconds, how often) between tokens, in order.
 
     `readings` begin with one before the first request and end with one after the last; a server without our counters
-    has none.
+    has none. `generator` is there where one ran beside the server.
     """
 
     setup: dict[str, SetupValue]
@@ -78,6 +103,7 @@ class PointRecord:
     requests: list[RequestRecord]
     gaps: list[tuple[float, int]]
     readings: list[Reading] = field(default_factory=list)
+    generator: Generator | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from random import Random
 from typing import Literal
@@ -61,15 +62,17 @@ class Arrivals:
     """When requests come.
 
     Attributes:
-        kind: "poisson" (`rate` a second); "bursty" (`rate` on average, but only in bursts of about `burst_s` seconds at
+        kind: "poisson" (`rate` a second); "gamma" (`rate` a second, pauses of shape `burstiness`: 1 = poisson, less is
+            burstier, more is steadier); "bursty" (`rate` on average, but only in bursts of about `burst_s` seconds at
             `factor` times that rate); "closed" (`concurrency` clients, each of which sends its next request `think_s`
             seconds after its last one ended).
         start_s: when the first may come.
         stop_s: when the last may come; 0 = when the workload ends.
     """
 
-    kind: Literal["poisson", "bursty", "closed"] = "poisson"
+    kind: Literal["poisson", "gamma", "bursty", "closed"] = "poisson"
     rate: float = 0.0
+    burstiness: float = 1.0
     factor: float = 5.0
     burst_s: float = 10.0
     concurrency: int = 0
@@ -83,17 +86,29 @@ class Arrivals:
                 raise DescriptionError("closed arrivals need a concurrency of at least 1, and no negative think_s")
         elif self.rate <= 0:
             raise DescriptionError(f"{self.kind} arrivals need a rate above 0")
+        if self.burstiness <= 0:
+            raise DescriptionError("burstiness must be above 0")
         if self.kind == "bursty" and (self.factor <= 1 or self.burst_s <= 0):
             raise DescriptionError("bursty arrivals need a factor above 1 and a burst_s above 0")
 
     def times(self, source: Random) -> Iterator[float]:
         """Without end; what is left out by `stop_s` or the workload's end is the caller's to cut."""
-        if self.kind == "poisson":
-            now = self.start_s
-            while True:
-                now += source.expovariate(self.rate)
-                yield now
-        yield from self._bursts(source)
+        match self.kind:
+            case "poisson":
+                yield from self._steady(partial(source.expovariate, self.rate))
+            case "gamma":
+                scale_s = 1 / (self.rate * self.burstiness)
+                yield from self._steady(partial(source.gammavariate, self.burstiness, scale_s))
+            case "bursty":
+                yield from self._bursts(source)
+            case "closed":
+                raise ValueError("closed arrivals have no times of their own")
+
+    def _steady(self, pause: Callable[[], float]) -> Iterator[float]:
+        now = self.start_s
+        while True:
+            now += pause()
+            yield now
 
     def _bursts(self, source: Random) -> Iterator[float]:
         begin = self.start_s
