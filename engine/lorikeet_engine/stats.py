@@ -10,6 +10,7 @@ import msgspec
 from lorikeet_engine.cost import DeviceProfile, ModelCost
 from lorikeet_engine.cost_vector import CostVector
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
+from lorikeet_engine.model_spec import ModelSpec
 
 # Upper bounds of the histograms of seconds, latencies and steps alike; one more bin takes what is longer.
 BOUNDS_S = (
@@ -173,6 +174,7 @@ class EngineDesign(msgspec.Struct, frozen=True, kw_only=True):
         knobs: every setting of `EngineConfig` that an operator may set, automatic ones with the value chosen.
         memory: the rows of the memory table, in bytes; they add up to `available_bytes`.
         n_blocks: KV blocks that requests can have.
+        model: its shape.
         cost, device: the model's and the device's constants of `lorikeet_engine.cost`.
     """
 
@@ -185,6 +187,7 @@ class EngineDesign(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int
     max_num_seqs: int
     itemsize: int
+    model: ModelSpec
     cost: ModelCost
     device: DeviceProfile
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from lorikeet_engine.cost import DeviceProfile, ModelCost, kv_block_bytes
+from lorikeet_engine.cost import DeviceProfile, ModelCost, StepShape, kv_block_bytes
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.memory.adapters.eviction import ReloadCost
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
@@ -36,18 +37,40 @@ class Simulation(World):
     disk: VirtualDisk
 
 
-def build_world(workload: Workload) -> Simulation:
-    """Everything that one simulation needs, at time 0.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """A model on a device.
+
+    Attributes:
+        itemsize: bytes of one activation, and of a weight of adapters and KV.
+        step_seconds: what a step's rows take; None = what the profile's roofline says.
+    """
+
+    spec: ModelSpec
+    cost: ModelCost
+    profile: DeviceProfile
+    itemsize: int = ITEMSIZE
+    step_seconds: Callable[[StepShape], float] | None = None
+
+
+def hardware_of(workload: Workload) -> Hardware:
+    """What the workload names."""
+    spec = load_model(workload.model)
+    return Hardware(spec=spec, cost=ModelCost.of(spec, itemsize=ITEMSIZE), profile=load_device(workload.device))
+
+
+def build_world(workload: Workload, hardware: Hardware | None = None) -> Simulation:
+    """Everything that one simulation needs, at time 0; on `hardware`, or on what the workload names.
 
     Raises:
         DescriptionError: a device, model or trace that is not there, or a model that does not fit its device.
     """
-    spec, profile = load_model(workload.model), load_device(workload.device)
-    cost = ModelCost.of(spec, itemsize=ITEMSIZE)
+    hardware = hardware or hardware_of(workload)
+    spec, cost, profile, itemsize = hardware.spec, hardware.cost, hardware.profile, hardware.itemsize
     knobs = workload.engine
-    catalogue = AdapterCatalogue(spec)
+    catalogue = AdapterCatalogue(spec, itemsize)
     traffic = _traffic(workload, catalogue)
-    block_bytes = kv_block_bytes(spec, block_size=knobs.block_size, itemsize=ITEMSIZE)
+    block_bytes = kv_block_bytes(spec, block_size=knobs.block_size, itemsize=itemsize)
     clock = VirtualClock()
     disk = VirtualDisk(clock, catalogue.n_grains, catalogue.grain_bytes, profile.disk_bandwidth)
     ends_at: dict[str, int] = {}
@@ -59,6 +82,8 @@ def build_world(workload: Workload) -> Simulation:
         block_bytes=block_bytes,
         eos=N_WORDS,
         ends_at=ends_at,
+        itemsize=itemsize,
+        step_seconds=hardware.step_seconds,
     )
     kv = KvManager(
         n_blocks=kv_bytes(knobs, spec, cost, profile) // block_bytes + 1,  # one block is never handed out
@@ -84,7 +109,7 @@ def build_world(workload: Workload) -> Simulation:
         cache_root=(spec.architecture, "simulated"),
         is_local_first=knobs.adapter_affinity,
     )
-    scheduler = Scheduler(limits, kv, residency, cost=cost, profile=profile, itemsize=ITEMSIZE)
+    scheduler = Scheduler(limits, kv, residency, cost=cost, profile=profile, itemsize=itemsize)
     loop = EngineLoop(scheduler=scheduler, kv=kv, residency=residency, loader=disk, runner=runner, cost=cost)
     return Simulation(
         loop=loop,

@@ -1,6 +1,7 @@
 """A device that is arithmetic: a step takes as long as its bytes, FLOPs and copies do on the device's profile.
 
-Or as long as a given function says, where somebody has measured. Nothing is computed. Tokens are arbitrary, and an answer ends where the workload says that it ends.
+Or as long as a given function says, where somebody has measured. Nothing is computed. Tokens are arbitrary, and an
+answer ends where the workload says that it ends.
 """
 
 from __future__ import annotations
