@@ -54,9 +54,9 @@ def test_requests_are_made_when_their_time_comes_and_not_before() -> None:
     assert len(endless.take(0.001)) < 2000
 
 
-@pytest.mark.parametrize("kind", ["poisson", "bursty"])
+@pytest.mark.parametrize("kind", ["poisson", "gamma", "bursty"])
 def test_open_arrivals_keep_their_mean_rate(kind: str) -> None:
-    arrivals = Arrivals(kind=kind, rate=5.0, factor=4.0, burst_s=2.0)  # type: ignore[arg-type]
+    arrivals = Arrivals(kind=kind, rate=5.0, factor=4.0, burst_s=2.0, burstiness=0.5)  # type: ignore[arg-type]
     times = arrivals.times(Random(1))
     n = 20_000
     last = [next(times) for _ in range(n)][-1]
