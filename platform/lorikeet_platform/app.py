@@ -30,6 +30,10 @@ from lorikeet_platform.auth.pepper import load_pepper
 from lorikeet_platform.companions import companions, end_what_runs
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
+from lorikeet_platform.doctor.rounds import Doctor
+from lorikeet_platform.doctor.routes import router as doctor_router
+from lorikeet_platform.engine_watch.routes import router as engine_router
+from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.inference.routes import install as install_inference
 from lorikeet_platform.jobs.celery_app import Waker
@@ -77,6 +81,7 @@ def build_context(
         db=db,
         store=store,
         engine_client=engine_client,
+        watch=EngineWatch(engine_client),
         notices=notices,
         authenticator=Authenticator(db, pepper, notices),
         pepper=pepper,
@@ -118,11 +123,14 @@ def create_admin_app(context: PlatformContext) -> FastAPI:
     """The admin API, health, metrics, and the dashboard's pages under every other address."""
     app = _new_app("Lorikeet admin API", context)
     app.state.overview = OverviewReader(context)
+    app.state.doctor = Doctor(context)
     adapters = adapter_routes(ADMIN_PREFIX, administrator_actor)
     quarantine = quarantine_routes(ADMIN_PREFIX, administrator_actor)
     for router in (
         sign_in_router,
         overview_router,
+        engine_router,
+        doctor_router,
         jobs_router,
         tenants_router,
         tenant_limits_router,

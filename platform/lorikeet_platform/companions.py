@@ -1,9 +1,9 @@
 """What runs beside the tenant application, from before its first request until after its last.
 
 Begun in this order, ended in the reverse: hearing of what other processes change, presence, the times of keys' last
-use, settling. Whatever serves requests may count on all of it; a server ends its connections before it ends its
-application, so nothing is admitted any more when the first of these stops, and what this gateway admitted is settled
-before it is gone from the others' sight.
+use, watching the engine, settling. Whatever serves requests may count on all of it; a server ends its connections
+before it ends its application, so nothing is admitted any more when the first of these stops, and what this gateway
+admitted is settled before it is gone from the others' sight.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Final
 from lorikeet_platform.auth.api_keys import Authenticator
 from lorikeet_platform.auth.notices import Notice, NoticeBoard
 from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.inference.service import InferenceService
 
@@ -32,6 +33,7 @@ async def companions(context: PlatformContext, inference: InferenceService) -> A
         _heard(context.notices),
         _present(context.presence),
         _last_use_written(context.authenticator),
+        _watched(context.watch),
         _settled(inference),
     ):
         yield
@@ -69,6 +71,17 @@ async def _settled(inference: InferenceService) -> AsyncIterator[None]:
     finally:
         await inference.drain(0)
         await inference.close()
+
+
+@asynccontextmanager
+async def _watched(watch: EngineWatch) -> AsyncIterator[None]:
+    watching = asyncio.create_task(watch.run())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
 
 
 @asynccontextmanager

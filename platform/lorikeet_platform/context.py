@@ -16,6 +16,7 @@ from lorikeet_platform.auth.notices import NoticeBoard
 from lorikeet_platform.auth.pepper import Pepper
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
+from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.limits.gating.turnstile import Turnstile
 from lorikeet_platform.settings import Settings
@@ -28,6 +29,7 @@ class PlatformContext:
     """Everything a route may need.
 
     Attributes:
+        watch: the engine's figures over time; it samples while the tenant application runs.
         notices: what other processes change of keys and tenants; it listens while the tenant application runs.
         presence: this gateway among the others; its row and its thread begin with the tenant application.
         wake: tells a worker about a job id; may fail silently, the sweeper sends again.
@@ -40,6 +42,7 @@ class PlatformContext:
     db: Database
     store: BlobStore
     engine_client: EngineClient
+    watch: EngineWatch
     notices: NoticeBoard
     authenticator: Authenticator
     pepper: Pepper

@@ -20,6 +20,7 @@ OVER_ALL_TENANTS: Final[Mapping[str, str]] = {
     "auth/verifying/stored.py": "finds whose a key is",
     "cli/embedded/welcome.py": "the owner's link at the first start",
     "db/session.py": "offers them; asks whether the database answers",
+    "doctor/rounds.py": "an administrator's view of the engine",
     "fleet.py": "gateways",
     "jobs/rounds.py": "chores",
     "jobs/routes.py": "an administrator's view of jobs and chores",

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.orm import Session
 
 from lorikeet_adapters.store.local import LocalBlobStore
-from lorikeet_engine.client import EngineStats
+from lorikeet_engine.client import EngineDesign, EngineStats, PromptHeads, Steps
 from lorikeet_platform.accounts.admin_token import load_admin_token
 from lorikeet_platform.api_keys.service import create_key
 from lorikeet_platform.auth.actor import SYSTEM
@@ -26,6 +26,7 @@ from lorikeet_platform.clock import now_us
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, KeyLimit, TenantLimit
+from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.registry.aliasing.aliases import Change, point_wholly_at
@@ -34,7 +35,7 @@ from lorikeet_platform.settings import LimitSettings, Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.tenants.service import create_tenant
 from lorikeet_platform.usage.service import UsageService
-from tests.support.engine_figures import engine_stats
+from tests.support.engine_figures import engine_design, engine_stats
 from tests.support.scripted_engine import ScriptedEngine
 
 BASE = "tiny-llama"
@@ -67,16 +68,29 @@ class MeasuredEngine(ScriptedEngine):
         self.info  # noqa: B018 (raises when the engine is down)
         return engine_stats(**self.figures)
 
+    async def steps(self, after_s: float = float("-inf")) -> Steps:  # noqa: ARG002
+        self.info  # noqa: B018
+        return Steps(0, 0.0, [])
+
+    async def prompts(self) -> list[PromptHeads]:
+        self.info  # noqa: B018
+        return []
+
+    async def design(self) -> EngineDesign:
+        self.info  # noqa: B018
+        return engine_design()
+
 
 def make_context(folder: Path, db: Database, clock: Callable[[], int], **limits: Any) -> PlatformContext:
     settings = Settings(data_dir=folder, model_name=BASE, limits=LimitSettings(**limits))
     pepper, registry = load_pepper(folder), CollectorRegistry()
-    notices = NoticeBoard(db, clock=clock)
+    notices, engine = NoticeBoard(db, clock=clock), MeasuredEngine()
     return PlatformContext(
         settings=settings,
         db=db,
         store=LocalBlobStore(settings.blob_dir),
-        engine_client=MeasuredEngine(),
+        engine_client=engine,
+        watch=EngineWatch(engine, clock),
         notices=notices,
         authenticator=Authenticator(db, pepper, notices, clock=clock),
         pepper=pepper,

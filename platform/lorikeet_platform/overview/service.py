@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from lorikeet_engine.errors import EngineUnavailable
-from lorikeet_platform.clock import unix_seconds
 from lorikeet_platform.context import PlatformContext
-from lorikeet_platform.db.tables import Chore, Job, Tenant
+from lorikeet_platform.db.tables import Job, Tenant
 from lorikeet_platform.fleet import count_live
+from lorikeet_platform.overview.books import books_checked
 from lorikeet_platform.overview.engine_view import Names, engine_overview
 from lorikeet_platform.overview.schemas import BooksChecked, EngineOverview, EngineState, Overview
 from lorikeet_platform.registry.catalogue import count_ready, names_by_digest
 from lorikeet_platform.telemetry.limits import DEGRADED
-from lorikeet_platform.usage.work import check
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +66,5 @@ class OverviewReader:
                 n_ready=count_ready(session),
                 n_jobs=session.scalar(select(func.count()).where(Job.state.in_(("queued", "leased")))) or 0,
                 n_gateways=count_live(session, self._context.clock()),
-                books=_books(session),
+                books=books_checked(session),
             )
-
-
-def _books(session: Session) -> BooksChecked | None:
-    row = session.get(Chore, check.NAME)
-    if row is None or row.finished_at is None:
-        return None
-    mismatches = row.result["mismatches"] if row.error is None and row.result is not None else None
-    return BooksChecked(checked_at=unix_seconds(row.finished_at), mismatches=mismatches)

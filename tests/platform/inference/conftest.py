@@ -27,6 +27,7 @@ from lorikeet_platform.clock import now_us
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, UsageRecord
+from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.ids import new_id
 from lorikeet_platform.inference.routes import install
@@ -99,6 +100,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
         db=db,
         store=LocalBlobStore(tmp_path / "blobs"),
         engine_client=engine,
+        watch=EngineWatch(engine),
         notices=notices,
         authenticator=Authenticator(db, pepper, notices),
         pepper=pepper,

@@ -1,0 +1,125 @@
+"""The doctor's rounds: after each of the watch's samples every rule is asked, and what they say is kept for readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Final
+
+from sqlalchemy import select
+from starlette.concurrency import run_in_threadpool
+
+from lorikeet_platform.clock import SECOND
+from lorikeet_platform.context import PlatformContext
+from lorikeet_platform.db.session import Database
+from lorikeet_platform.db.tables import Tenant
+from lorikeet_platform.doctor.catalogue import ENGINE_RULES, NAMES, PLATFORM_RULES
+from lorikeet_platform.doctor.examined import Seen, Surroundings
+from lorikeet_platform.doctor.metrics import FindingFigures
+from lorikeet_platform.doctor.schemas import Finding, Findings
+from lorikeet_platform.doctor.steadiness import Steadiness
+from lorikeet_platform.overview.books import books_checked
+from lorikeet_platform.overview.engine_view import SHOWN_DIGEST
+from lorikeet_platform.registry.catalogue import names_by_digest
+
+LOOKED_AT_S: Final = 120.0
+LEAST_S: Final = 15.0  # of a window, before any rule about the engine is asked
+
+
+class Doctor:
+    """Examines one engine; `findings` is the outcome of the last examination.
+
+    Args:
+        looked_at_s: how much of the engine's life a round looks at, and `least_s` how much there has to be.
+    """
+
+    def __init__(
+        self,
+        context: PlatformContext,
+        *,
+        looked_at_s: float = LOOKED_AT_S,
+        least_s: float = LEAST_S,
+        steadiness: Steadiness | None = None,
+    ) -> None:
+        self.findings = Findings(examined_s=None, at=None, findings=[])
+        self._context, self._looked_at_s, self._least_s = context, looked_at_s, least_s
+        self._began_s = context.clock() / SECOND
+        self._steadiness = steadiness or Steadiness()
+        context.metrics_registry.register(FindingFigures(lambda: self.findings))
+        context.watch.subscribe(self.examine)
+
+    async def examine(self) -> None:
+        """One round."""
+        watch = self._context.watch
+        window, design, prompts = watch.window(self._looked_at_s), watch.design, watch.prompts
+        around = await run_in_threadpool(self._surroundings)
+        seen = None
+        if window is not None and design is not None and window.seconds >= self._least_s:
+            seen = Seen(window, design, prompts, around)
+        found = await run_in_threadpool(examine, around, seen)
+        held = self._steadiness.take(found)
+        self.findings = Findings(
+            examined_s=None if seen is None else seen.window.seconds,
+            at=int(self._context.clock() / SECOND),
+            findings=sorted(held, key=_order),
+        )
+
+    def _surroundings(self) -> Surroundings:
+        context = self._context
+        with context.db.platform.read() as session:
+            books = books_checked(session)
+        [degraded] = context.metrics.limits.degraded.collect()
+        return Surroundings(
+            away_s=self._away_s(),
+            books_mismatches=None if books is None else books.mismatches,
+            rates_degraded=bool(degraded.samples[0].value),
+            names=StoredNames(context.db),
+            decode=self._decode,
+        )
+
+    def _away_s(self) -> float | None:
+        watch = self._context.watch
+        if not watch.is_away:
+            return None
+        since = watch.away_since if watch.has_answered else self._began_s
+        return self._context.clock() / SECOND - (self._began_s if since is None else since)
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        return self._context.engine_client.tokenizer.decode(list(tokens))
+
+
+class StoredNames:
+    """Slugs, and `slug/name:version` of adapters; read from the database when a rule first names somebody."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def tenant(self, tenant_id: str) -> str:
+        return self._slugs.get(tenant_id, tenant_id)
+
+    def adapter(self, tenant_id: str, digest: str) -> str:
+        if not digest:
+            return f"{self.tenant(tenant_id)} on the base model"
+        return f"{self.tenant(tenant_id)}/{self._versions.get((tenant_id, digest), digest[:SHOWN_DIGEST])}"
+
+    @cached_property
+    def _slugs(self) -> dict[str, str]:
+        with self._db.platform.read() as session:
+            return {row.id: row.slug for row in session.execute(select(Tenant.id, Tenant.slug))}
+
+    @cached_property
+    def _versions(self) -> dict[tuple[str, str], str]:
+        with self._db.platform.read() as session:
+            return names_by_digest(session)
+
+
+def examine(around: Surroundings, seen: Seen | None) -> dict[str, Finding | None]:
+    """What every rule says; those about the engine only where enough of it was seen."""
+    found = {name: rule(around) for name, rule in PLATFORM_RULES.items()}
+    if seen is not None:
+        found |= {name: rule(seen) for name, rule in ENGINE_RULES.items()}
+    return found
+
+
+def _order(finding: Finding) -> tuple[bool, int]:
+    return finding.severity != "critical", NAMES.index(finding.rule)
