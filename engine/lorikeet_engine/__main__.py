@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from lorikeet_engine.build import Engine, build_engine
 from lorikeet_engine.config import EngineConfig, read_config
+from lorikeet_engine.design import describe
 from lorikeet_engine.errors import EngineError
 from lorikeet_engine.health import HealthServer
 from lorikeet_engine.metrics import EngineCollector
@@ -28,6 +29,7 @@ from lorikeet_engine.profiling.timeline import NOT_PROFILED
 from lorikeet_engine.protocol import STANDSTILL_S, EngineInfo
 from lorikeet_engine.server import EngineServer
 from lorikeet_engine.socket_keys import keys_for
+from lorikeet_engine.stats import EngineDesign
 
 log = logging.getLogger("lorikeet_engine")
 
@@ -47,6 +49,7 @@ def main() -> int:
         server = EngineServer(
             loop=engine.loop,
             info=_info(config, engine),
+            design=_design(engine),
             endpoint=config.endpoint,
             keys=keys,
             journal=journal,
@@ -108,6 +111,18 @@ def _info(config: EngineConfig, engine: Engine) -> EngineInfo:
         max_model_len=engine.budget.max_model_len,
         block_size=engine.config.block_size,
         vocab=engine.spec.vocab,
+    )
+
+
+def _design(engine: Engine) -> EngineDesign:
+    return describe(
+        engine.config,
+        engine.budget,
+        dtype=engine.dtype,
+        itemsize=engine.itemsize,
+        model=engine.spec,
+        cost=engine.cost,
+        device=engine.profile,
     )
 
 

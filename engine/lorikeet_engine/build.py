@@ -17,7 +17,7 @@ from lorikeet_adapters.manifest import GRAIN
 from lorikeet_adapters.source import AdapterSource
 from lorikeet_adapters.store.opening import StoreAddress, open_store
 from lorikeet_engine.config import EngineConfig
-from lorikeet_engine.cost import DEVICES, ModelCost, load_profile
+from lorikeet_engine.cost import DEVICES, DeviceProfile, ModelCost, load_profile
 from lorikeet_engine.errors import UnsupportedModel
 from lorikeet_engine.execution.machine.device import GpuMemory, gpu_memory, resolve_device, resolve_dtype, set_threads
 from lorikeet_engine.execution.machine.host_memory import available_memory
@@ -61,6 +61,8 @@ class Engine:
 
     Attributes:
         config: with every automatic value decided.
+        itemsize: bytes of a number in `dtype`.
+        cost, profile: the model's and the device's constants.
     """
 
     config: EngineConfig
@@ -70,7 +72,10 @@ class Engine:
     spec: ModelSpec
     budget: MemoryBudget
     dtype: str
+    itemsize: int
     model_digest: str
+    cost: ModelCost
+    profile: DeviceProfile
 
     def close(self) -> None:
         self.loader.close()
@@ -205,7 +210,7 @@ def build_engine(
         UnsupportedModel: the model is not covered, or the memory does not suffice.
     """
     config = decide_device(config)
-    set_threads(config.threads)
+    config = replace(config, threads=set_threads(config.threads))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     model = model or load_model(config.model_dir, config.dtype, config.quantization, config.device)
     _check_same(config, model)
@@ -241,7 +246,9 @@ def build_engine(
         launcher=driven if overlaps else None,
         timeline=timeline or NOT_PROFILED,
     )
-    return Engine(config, loop, runner, loader, spec, budget, name, model.digest)
+    return Engine(
+        config, loop, runner, loader, spec, budget, name, dtype.itemsize, model.digest, cost=cost, profile=profile
+    )
 
 
 def _store_address(config: EngineConfig) -> StoreAddress:

@@ -28,19 +28,26 @@ from lorikeet_engine.protocol import (
     Abort,
     Admitted,
     AskCounts,
+    AskDesign,
+    AskPrompts,
     AskStats,
+    AskSteps,
     Cap,
     ClientMessage,
     Counts,
+    Design,
     EngineInfo,
     EngineMessage,
     Failed,
     Hello,
+    Prompts,
+    Question,
     RequestCounts,
     Retire,
     Settled,
     Stats,
     Step,
+    Steps,
     Submit,
     Token,
     Warm,
@@ -52,19 +59,22 @@ from lorikeet_engine.protocol import (
 )
 from lorikeet_engine.scheduling.plan import SamplingParams
 from lorikeet_engine.socket_keys import keep_alive, keys_for, secure_client
-from lorikeet_engine.stats import EngineStats
+from lorikeet_engine.stats import EngineDesign, EngineStats, PromptHeads
 from lorikeet_engine.text.tokenizer import Tokenizer
 
 __all__ = [
     "Cap",
     "Delta",
     "EngineClient",
+    "EngineDesign",
     "EngineInfo",
     "EngineStats",
     "Generation",
     "GenerationRequest",
+    "PromptHeads",
     "RequestCounts",
     "SamplingParams",
+    "Steps",
     "Usage",
 ]
 
@@ -72,7 +82,7 @@ HELLO_EVERY_S = 1.0
 HELLO_AGAIN_S = 0.1
 STATS_TIMEOUT_S = 5.0
 
-Answer = Counts | Stats | Warmed
+Answer = Counts | Stats | Steps | Prompts | Design | Warmed
 
 
 log = logging.getLogger(__name__)
@@ -233,7 +243,40 @@ class EngineClient:
         assert isinstance(answer, Stats)
         return answer.stats
 
-    async def _ask(self, question: AskCounts | AskStats | Warm, ticket: int, timeout_s: float) -> Answer:
+    async def steps(self, after_s: float = float("-inf")) -> Steps:
+        """The steps that ended after `after_s` on the engine's clock, as far as it remembers them; oldest first.
+
+        Raises:
+            EngineUnavailable: no engine answers.
+        """
+        ticket = next(self._tickets)
+        answer = await self._ask(AskSteps(ticket, after_s), ticket, STATS_TIMEOUT_S)
+        assert isinstance(answer, Steps)
+        return answer
+
+    async def prompts(self) -> list[PromptHeads]:
+        """How alike the newest prompts are.
+
+        Raises:
+            EngineUnavailable: no engine answers.
+        """
+        ticket = next(self._tickets)
+        answer = await self._ask(AskPrompts(ticket), ticket, STATS_TIMEOUT_S)
+        assert isinstance(answer, Prompts)
+        return answer.heads
+
+    async def design(self) -> EngineDesign:
+        """What the engine was started with, and what it made of that.
+
+        Raises:
+            EngineUnavailable: no engine answers.
+        """
+        ticket = next(self._tickets)
+        answer = await self._ask(AskDesign(ticket), ticket, STATS_TIMEOUT_S)
+        assert isinstance(answer, Design)
+        return answer.design
+
+    async def _ask(self, question: Question | Warm, ticket: int, timeout_s: float) -> Answer:
         """The engine's answer with the question's ticket."""
         self.info  # noqa: B018
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -325,7 +368,7 @@ class EngineClient:
                 if sequence := self._sequences.get(message.request_id):
                     generation, index = sequence
                     generation.push(index, _error(message))
-            case Stats() | Warmed() | Counts():
+            case Counts() | Stats() | Steps() | Prompts() | Design() | Warmed():
                 future = self._asked.get(message.ticket)
                 if future and not future.done():
                     future.set_result(message)

@@ -17,10 +17,11 @@ from typing import NamedTuple
 import msgspec
 import zmq
 
-from lorikeet_engine.errors import EngineError, EngineUnavailable, InvalidRequest
+from lorikeet_engine.errors import EngineError, EngineUnavailable
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.measure import measure
+from lorikeet_engine.messages import check, counts_of, failed, requests_of, warmed
 from lorikeet_engine.outbox.book import Book, Notebook, Use
 from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
 from lorikeet_engine.protocol import (
@@ -30,32 +31,34 @@ from lorikeet_engine.protocol import (
     Abort,
     Admitted,
     AskCounts,
+    AskDesign,
+    AskPrompts,
     AskStats,
+    AskSteps,
     ClientMessage,
     Counts,
+    Design,
     EngineInfo,
     EngineMessage,
-    Failed,
     Hello,
-    RequestCounts,
+    Prompts,
+    Question,
     Retire,
     Settled,
     Stats,
     Step,
+    Steps,
     Submit,
     Token,
     Warm,
-    Warmed,
     Welcome,
     decode_client,
     encode,
     sequence_id,
 )
 from lorikeet_engine.scheduling.events import Event, RequestFailure, TokenOutput
-from lorikeet_engine.scheduling.plan import SamplingParams
-from lorikeet_engine.scheduling.request import Request
 from lorikeet_engine.socket_keys import SocketKeys, keep_alive, secure_engine
-from lorikeet_engine.stats import EngineStats
+from lorikeet_engine.stats import EngineDesign, EngineStats
 
 CLIENT_TIMEOUT_S = 20.0
 DRAIN_S = 100.0  # running requests may end within it after a stop
@@ -66,9 +69,7 @@ PUBLISH_EVERY_S = 1.0
 MESSAGES_A_TURN = 1000
 MAX_FRAME_BYTES = 16 << 20  # a prompt of two million tokens; whoever announces more loses its connection
 SAY_DROPPED_EVERY_S = 10.0
-MAX_CAPS = 8
 GONE = float("-inf")  # when a client was last seen whose connection has ended
-SEED_STRIDE = 1 << 64  # callers' seeds have 64 bits, so the answers of one request never repeat another's draws
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +110,7 @@ class EngineServer:
         *,
         loop: EngineLoop,
         info: EngineInfo,
+        design: EngineDesign,
         endpoint: str,
         keys: SocketKeys | None,
         journal: Notebook | None = None,
@@ -120,6 +122,7 @@ class EngineServer:
         self._loop = loop
         self._timeline = timeline
         self._info = info
+        self._design = design
         self._drain_s = drain_s
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
@@ -151,7 +154,7 @@ class EngineServer:
             while self._answers and time.monotonic() < deadline_s:
                 self.turn(wait_ms=self._wait_ms())
             for name, answer in list(self._answers.items()):
-                self._send(answer.client, _failed(name, EngineUnavailable("the engine is shutting down")))
+                self._send(answer.client, failed(name, EngineUnavailable("the engine is shutting down")))
                 self._forget(name)
         finally:
             self._book.close(time.monotonic())
@@ -230,11 +233,22 @@ class EngineServer:
                 self._loop.warm(AdapterKey(tenant, digest), time.monotonic(), caller)
             case Settled(request_ids):
                 self._book.settle(request_ids)
+            case _:
+                self._send(client, self._answer(message))
+
+    def _answer(self, question: Question) -> EngineMessage:
+        match question:
             case AskCounts(ticket, request_ids):
                 uses = self._book.known(request_ids) if request_ids else self._book.unclaimed(time.monotonic())
-                self._send(client, Counts(ticket, [_counts(use) for use in uses]))
+                return Counts(ticket, [counts_of(use) for use in uses])
             case AskStats(ticket):
-                self._send(client, Stats(ticket, self.stats()))
+                return Stats(ticket, self.stats())
+            case AskSteps(ticket):
+                return Steps(ticket, time.monotonic(), [])
+            case AskPrompts(ticket):
+                return Prompts(ticket, [])
+            case AskDesign(ticket):
+                return Design(ticket, self._design)
 
     def _submit(self, client: Client, message: Submit) -> None:
         try:
@@ -242,11 +256,11 @@ class EngineServer:
                 raise EngineUnavailable("the engine is shutting down")
             if self._book.is_full:
                 raise EngineUnavailable("too much of what requests have used is not on record yet; try again later")
-            _check(message)
-            requests = _requests(message)
+            check(message)
+            requests = requests_of(message)
             self._loop.submit(requests, time.monotonic(), message.caps)
         except EngineError as error:
-            self._send(client, _failed(message.request_id, error))
+            self._send(client, failed(message.request_id, error))
         else:
             use = self._book.open(
                 message.request_id,
@@ -272,7 +286,7 @@ class EngineServer:
                 continue
             client, use = answer
             if isinstance(event, RequestFailure):
-                self._send(client, _failed(event.request_id, event.error))
+                self._send(client, failed(event.request_id, event.error))
                 self._forget(event.request_id)
                 continue
             step = steps.setdefault(client.identity, Step([], []))
@@ -294,7 +308,7 @@ class EngineServer:
                 assert isinstance(caller, WarmCaller)
                 client = self._clients.get(caller.identity)
                 if client and client.session == caller.session:
-                    self._send(client, _warmed(caller.ticket, error))
+                    self._send(client, warmed(caller.ticket, error))
 
     def _send(self, client: Client, message: EngineMessage) -> None:
         try:
@@ -319,68 +333,3 @@ class EngineServer:
         if self._n_dropped and self.last_turn_s - self._dropped_s > SAY_DROPPED_EVERY_S:
             log.warning("%d frames that are no messages of protocol %d were dropped", self._n_dropped, PROTOCOL_VERSION)
             self._n_dropped, self._dropped_s = 0, self.last_turn_s
-
-
-def _check(message: Submit) -> None:
-    """Refuse what nothing behind the socket can honour; the gateway checks too, but a peer is not trusted for it."""
-    if not 0.0 <= message.temperature < float("inf"):
-        raise InvalidRequest(f"temperature is {message.temperature}; it must be at least 0", param="temperature")
-    if not 0.0 < message.top_p <= 1.0:
-        raise InvalidRequest(f"top_p is {message.top_p}; it must be in (0, 1]", param="top_p")
-    if message.top_k < 0:
-        raise InvalidRequest(f"top_k is {message.top_k}; it must be at least 0", param="top_k")
-    if not 1 <= message.n <= MAX_CHOICES:
-        raise InvalidRequest(f"n is {message.n}; it must be from 1 to {MAX_CHOICES}", param="n")
-    if len(message.caps) > MAX_CAPS:
-        raise InvalidRequest(f"a request comes with at most {MAX_CAPS} caps, not {len(message.caps)}")
-    if not 0.0 < message.weight < float("inf"):
-        raise InvalidRequest(f"weight is {message.weight}; it must be positive", param="weight")
-
-
-def _requests(message: Submit) -> list[Request]:
-    prompt = tuple(message.prompt)
-    return [
-        Request(
-            request_id=sequence_id(message.request_id, index),
-            tenant=message.tenant,
-            weight=message.weight,
-            prompt=prompt,
-            max_tokens=message.max_tokens,
-            sampling=SamplingParams(
-                message.temperature, message.top_p, message.top_k, message.seed + index * SEED_STRIDE
-            ),
-            adapter=AdapterKey(message.tenant, message.adapter) if message.adapter else None,
-            cache_salt=message.cache_salt,
-            ignore_eos=message.ignore_eos,
-        )
-        for index in range(message.n)
-    ]
-
-
-def _counts(use: Use) -> RequestCounts:
-    return RequestCounts(
-        request_id=use.request_id,
-        tenant=use.tenant,
-        state=use.state,
-        prompt_tokens=use.prompt_tokens,
-        cached_tokens=use.cached_tokens,
-        completion_tokens=use.completion_tokens,
-        cost=None,
-    )
-
-
-def _warmed(ticket: int, error: EngineError | None) -> Warmed:
-    if error is None:
-        return Warmed(ticket, "", "", None)
-    return Warmed(ticket, error.code, error.message, error.retry_after_s)
-
-
-def _failed(request_id: str, error: EngineError) -> Failed:
-    return Failed(
-        request_id=request_id,
-        code=error.code,
-        message=error.message,
-        param=error.param,
-        retry_after_s=error.retry_after_s,
-        reason=error.reason,
-    )

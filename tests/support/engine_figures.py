@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
+from lorikeet_engine.simulation.shipped import load_model
 from lorikeet_engine.stats import (
     AdapterResidency,
     AdapterTraffic,
+    EngineDesign,
     EngineStats,
     PreemptionStats,
     PrefixStats,
@@ -18,6 +20,7 @@ from lorikeet_engine.stats import (
     TenantLoad,
     WorkDone,
 )
+from tests.support.scripted_engine_parts import COST, PROFILE
 
 A_POOL = LedgerSnapshot(
     name="kv",
@@ -99,3 +102,22 @@ def engine_stats(**changes: Any) -> EngineStats:
         ttft_error_s=0.25,
     )
     return msgspec.structs.replace(stats, **changes)
+
+
+def engine_design(**changes: Any) -> EngineDesign:
+    """A design whose numbers fit each other: 64 blocks of 4 tokens, 16 bytes of keys and values a token."""
+    design = EngineDesign(
+        knobs={"device": "cpu", "dtype": "float32", "max_num_seqs": 8, "enable_prefix_caching": True},
+        memory=[("weights", 3000), ("adapter arena", 512), ("KV pool", 65 * 64), ("left", 328)],
+        available_bytes=8000,
+        n_blocks=64,
+        block_size=4,
+        block_bytes=64,
+        max_model_len=128,
+        max_num_seqs=8,
+        itemsize=4,
+        model=load_model("smollm2-135m"),
+        cost=COST,
+        device=PROFILE,
+    )
+    return msgspec.structs.replace(design, **changes)

@@ -19,6 +19,7 @@ from lorikeet_engine.outbox.journal import Journal
 from lorikeet_engine.protocol import UNCLAIMED_AFTER_S, EngineInfo
 from lorikeet_engine.server import EngineServer
 from lorikeet_engine.socket_keys import SocketKeys
+from tests.support.engine_figures import engine_design
 from tests.support.scripted_engine_parts import VOCAB, ScriptedEngine, scripted_engine
 
 StartEngine = Callable[..., Any]
@@ -118,6 +119,7 @@ class RunningEngine:
         self.server = EngineServer(
             loop=self.parts.loop,
             info=info,
+            design=engine_design(),
             endpoint=endpoint,
             keys=keys,
             journal=Journal(outbox_dir) if outbox_dir else None,
