@@ -233,7 +233,7 @@ def build_engine(
         vocab=spec.vocab,
         cache_root=(f"{model.digest} {model.quantization}", name),
     )
-    profile = load_profile(DEVICES / _profile_name(config.device))
+    profile = profile_of(config.device)
     scheduler = Scheduler(limits, kv, residency, cost=cost, profile=profile, itemsize=dtype.itemsize)
     driven = around(runner) if around else runner
     loop = EngineLoop(
@@ -311,11 +311,12 @@ def _check_same(config: EngineConfig, model: LoadedModel) -> None:
             raise ValueError(f"{name}: {wanted!r}, but the model was loaded with {found!r}")
 
 
-def _profile_name(device: str) -> str:
+def profile_of(device: str) -> DeviceProfile:
+    """The constants that an engine on this device begins with."""
     if device == "cpu":
-        return CPU_PROFILE
+        return load_profile(DEVICES / CPU_PROFILE)
     gpu = torch.cuda.get_device_name()
-    return next(file for part, file in GPU_PROFILES if part in gpu)
+    return load_profile(DEVICES / next(file for part, file in GPU_PROFILES if part in gpu))
 
 
 def digest_of_model(model_dir: Path) -> str:

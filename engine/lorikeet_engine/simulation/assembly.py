@@ -53,10 +53,10 @@ class Hardware:
     step_seconds: Callable[[StepShape], float] | None = None
 
 
-def hardware_of(workload: Workload) -> Hardware:
-    """What the workload names."""
-    spec = load_model(workload.model)
-    return Hardware(spec=spec, cost=ModelCost.of(spec, itemsize=ITEMSIZE), profile=load_device(workload.device))
+def hardware_of(model: str, device: str) -> Hardware:
+    """By names or paths; raises DescriptionError where there is no such model or device."""
+    spec = load_model(model)
+    return Hardware(spec=spec, cost=ModelCost.of(spec, itemsize=ITEMSIZE), profile=load_device(device))
 
 
 def build_world(workload: Workload, hardware: Hardware | None = None) -> Simulation:
@@ -65,7 +65,7 @@ def build_world(workload: Workload, hardware: Hardware | None = None) -> Simulat
     Raises:
         DescriptionError: a device, model or trace that is not there, or a model that does not fit its device.
     """
-    hardware = hardware or hardware_of(workload)
+    hardware = hardware or hardware_of(workload.model, workload.device)
     spec, cost, profile, itemsize = hardware.spec, hardware.cost, hardware.profile, hardware.itemsize
     knobs = workload.engine
     catalogue = AdapterCatalogue(spec, itemsize)
