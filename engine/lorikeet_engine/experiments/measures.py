@@ -158,9 +158,9 @@ class Outcome:
         return sum(request.n_prompt + request.n_output for request in self.served) / self.point.seconds
 
     @property
-    def kv_peak(self) -> float:
-        """The largest share of the pool in use."""
-        return self.point.readings[-1].kv_peak
+    def kv_peak(self) -> float | None:
+        """The largest share of the pool in use, of an engine that tells."""
+        return self.point.readings[-1].kv_peak if self.point.readings else None
 
     @property
     def window(self) -> Window:

@@ -95,7 +95,8 @@ class PointRecord:
     """One setup and what came of it; `gaps` are (seconds, how often) between tokens, in order.
 
     `readings` begin with one before the first request and end with one after the last; a server without our counters
-    has none. `generator` is there where one ran beside the server.
+    has none. `generator` is there where one ran beside the server. `pool_tokens` is the KV pool's room where it is
+    another one than the machine's.
     """
 
     setup: dict[str, SetupValue]
@@ -104,6 +105,7 @@ class PointRecord:
     gaps: list[tuple[float, int]]
     readings: list[Reading] = field(default_factory=list)
     generator: Generator | None = None
+    pool_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

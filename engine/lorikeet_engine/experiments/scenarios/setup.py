@@ -39,18 +39,31 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """One point of a sweep. `engine`: settings that differ from their defaults, under their own names."""
+    """One point of a sweep.
+
+    Attributes:
+        pool_tokens: room of the KV pool in tokens, whatever the model; 0 = as the engine sizes it.
+        engine: other settings of the engine that differ from their defaults, under their own names.
+    """
 
     load: Load
+    pool_tokens: int = 0
     engine: Mapping[str, SetupValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.pool_tokens < 0:
+            raise DescriptionError(f"pool_tokens must not be negative, not {self.pool_tokens}")
+        if self.pool_tokens and "kv_cache_bytes" in self.engine:
+            raise DescriptionError("pool_tokens and kv_cache_bytes both size the KV pool; give one of them")
 
     def values(self) -> dict[str, SetupValue]:
         """What the record keeps of it."""
         load: dict[str, SetupValue] = {name: getattr(self.load, name) for name in LOAD_NAMES}
-        return load | dict(self.engine)
+        pool: dict[str, SetupValue] = {"pool_tokens": self.pool_tokens} if self.pool_tokens else {}
+        return load | pool | dict(self.engine)
 
 
-LOAD_NAMES = tuple(load.name for load in fields(Load))
+LOAD_NAMES = tuple(field.name for field in fields(Load))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

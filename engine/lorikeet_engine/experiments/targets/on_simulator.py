@@ -1,0 +1,56 @@
+"""Setups on a device that is arithmetic, under a virtual clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lorikeet_engine.experiments.record import Machine, PointRecord, Source
+from lorikeet_engine.experiments.scenarios.setup import Setup
+from lorikeet_engine.experiments.targets.collector import Collector
+from lorikeet_engine.experiments.targets.target import closed_loop, unlimited
+from lorikeet_engine.simulation.assembly import Hardware, build_world, hardware_of
+from lorikeet_engine.simulation.workload.description import EngineKnobs
+from lorikeet_engine.simulation.workload.strict_records import read_record
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatorTarget:
+    """A model on a device, by their names."""
+
+    model: str
+    device: str
+    hardware: Hardware
+
+    @property
+    def source(self) -> Source:
+        return "simulator"
+
+    @property
+    def machine(self) -> Machine:
+        cost, profile = self.hardware.cost, self.hardware.profile
+        return Machine(
+            model=self.model,
+            device=self.device,
+            peak_flops=profile.peak_flops,
+            peak_bandwidth=profile.peak_bandwidth,
+            kv_bytes_per_token=cost.kv_bytes_per_token,
+            weights_bytes=cost.weights_bytes,
+        )
+
+    def run(self, setup: Setup) -> PointRecord:
+        settings: dict[str, Any] = unlimited(setup.load) | dict(setup.engine)
+        if setup.pool_tokens:
+            settings["kv_cache_bytes"] = setup.pool_tokens * self.hardware.cost.kv_bytes_per_token
+        knobs = read_record(EngineKnobs, settings, "engine")
+        world = build_world(
+            closed_loop("sweep", setup.load, knobs, model=self.model, device=self.device), self.hardware
+        )
+        collector = Collector(world)
+        world.run()
+        return collector.point(setup)
+
+
+def simulator_target(model: str, device: str) -> SimulatorTarget:
+    """Raises DescriptionError where there is no such model or device."""
+    return SimulatorTarget(model, device, hardware_of(model, device))
