@@ -6,6 +6,7 @@ Knows no socket; the client pushes events in and takes aborts out.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -63,6 +64,22 @@ class Delta:
 Event = Admitted | Token | EngineError
 
 
+@dataclass(slots=True)
+class Milestones:
+    """When things happened to a request, in nanoseconds since 1970; 0 = not yet. Of several answers the first counts.
+
+    Attributes:
+        queue_s: its time in the engine's queue, and `adapter_wait_s` the part of it that was its adapter's.
+    """
+
+    asked_ns: int
+    is_admitted: bool = False
+    queue_s: float = 0.0
+    adapter_wait_s: float = 0.0
+    first_token_ns: int = 0
+    last_token_ns: int = 0
+
+
 class EngineLink(Protocol):
     """What a generation needs of the client that it came from."""
 
@@ -107,6 +124,7 @@ class Generation:
         self._answers = [_Answer(index, decode, request.stop) for index in range(request.n)]
         self._unfinished = set(range(request.n))
         self._cached_tokens = 0
+        self.milestones = Milestones(time.time_ns())
 
     @property
     def usage(self) -> Usage:
@@ -121,6 +139,7 @@ class Generation:
 
     def push(self, index: int, event: Event) -> None:
         """Called by the client's reader."""
+        self._note(event)
         self._events.put_nowait((index, event))
 
     async def __aiter__(self) -> AsyncIterator[Delta]:
@@ -151,6 +170,15 @@ class Generation:
         if self._unfinished:
             self._unfinished.clear()
             await self._link.abort(self.request.request_id, None)
+
+    def _note(self, event: Event) -> None:
+        milestones = self.milestones
+        if isinstance(event, Token):
+            milestones.last_token_ns = time.time_ns()
+            milestones.first_token_ns = milestones.first_token_ns or milestones.last_token_ns
+        elif isinstance(event, Admitted) and not milestones.is_admitted:
+            milestones.is_admitted = True
+            milestones.queue_s, milestones.adapter_wait_s = event.queue_s, event.adapter_wait_s
 
     async def _finish(self, index: int, *, by_engine: bool) -> None:
         self._unfinished.discard(index)

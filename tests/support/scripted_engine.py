@@ -6,11 +6,13 @@ Tokens are words. Each generation takes the next script; without one every answe
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lorikeet_engine.client import Delta, EngineClient, EngineInfo, Generation, GenerationRequest, RequestCounts, Usage
 from lorikeet_engine.errors import EngineError, EngineUnavailable
+from lorikeet_engine.generation import Milestones
 from lorikeet_engine.text.tokenizer import Tokenizer
 
 CONTEXT = 64
@@ -40,6 +42,8 @@ class ScriptedGeneration(Generation):
         self.n_closed = 0
         self.n_played = 0
         self._script = events
+        waited_s = 0.003 if request.adapter_digest else 0.0
+        self.milestones = Milestones(time.time_ns(), is_admitted=True, queue_s=0.004, adapter_wait_s=waited_s)
 
     @property
     def usage(self) -> Usage:
@@ -51,6 +55,8 @@ class ScriptedGeneration(Generation):
             match event:
                 case Delta():
                     self.n_played += 1
+                    self.milestones.last_token_ns = time.time_ns()
+                    self.milestones.first_token_ns = self.milestones.first_token_ns or time.time_ns()
                     yield event
                 case Hang():
                     await asyncio.Event().wait()

@@ -31,11 +31,13 @@ from lorikeet_platform.inference.bounds import answer_tokens, caps_of, check_ans
 from lorikeet_platform.inference.running.answer import RunningAnswer, Steps
 from lorikeet_platform.inference.running.answering import Answering, EndCode
 from lorikeet_platform.inference.running.refusals import draining, outcome_of, platform_error, refusal_of
+from lorikeet_platform.inference.running.traced import note_answer
 from lorikeet_platform.inference.running.turns import FairThreads, to_its_end
 from lorikeet_platform.inference.schemas import ChatRequest, CompletionRequest, SamplingFields
 from lorikeet_platform.limits.gating.gate import LimitGate, Passage
 from lorikeet_platform.registry.resolve import ResolvedModel, resolve_model
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
+from lorikeet_platform.telemetry.tracing.spans import current_trace
 from lorikeet_platform.usage.ledger import Outcome
 from lorikeet_platform.usage.service import NotRecorded, Ticket, UsageService
 from lorikeet_platform.usage.settling import Settler
@@ -81,6 +83,11 @@ class Call:
     @property
     def principal(self) -> Principal:
         return self.arrival.principal
+
+    @property
+    def operation(self) -> str:
+        """What it does, in the words of traces."""
+        return "chat" if self.route == ChatRequest.ROUTE else "text_completion"
 
     @property
     def most_tokens(self) -> int:
@@ -161,8 +168,9 @@ class InferenceService:
         answer = RunningAnswer(call.resolved, self._steps(call), self._clock)
         with self._metrics.in_flight.track_inprogress():
             try:
-                opening = await self._opening.start(call.principal.tenant_id, partial(self._open_ticket, call))
-                await asyncio.shield(opening)
+                with current_trace().phase("admit"):
+                    opening = await self._opening.start(call.principal.tenant_id, partial(self._open_ticket, call))
+                    await asyncio.shield(opening)
                 await answer.begin()
                 yield answer
                 outcome = "ok"
@@ -184,6 +192,7 @@ class InferenceService:
             finally:
                 if opening is not None:
                     await to_its_end(self._settle(call, opening, answer, outcome))
+                note_answer(answer, operation=call.operation, model=call.resolved.model, outcome=outcome)
 
     def track(self, task: asyncio.Task[None], principal: Principal) -> None:
         """`drain` shall wait for this task, and cancel it in the end; `end_running` shall find it."""
@@ -266,7 +275,8 @@ class InferenceService:
         if self._draining:
             raise draining()
         prepare = partial(self._prepare_in_thread, arrival, body, encode)
-        return await self._preparing.run(arrival.principal.tenant_id, prepare)
+        with current_trace().phase("prepare"):
+            return await self._preparing.run(arrival.principal.tenant_id, prepare)
 
     def _prepare_in_thread(self, arrival: Arrival, body: SamplingFields, encode: Encode) -> Call:
         principal = arrival.principal
@@ -361,4 +371,5 @@ class InferenceService:
         settlement = opening.result().settlement(
             usage, outcome, answered_by=answer.resolved, first_token_at=answer.first_token_at
         )
-        await self._settler.settle(settlement)
+        with current_trace().phase("settle"):
+            await self._settler.settle(settlement)

@@ -23,6 +23,7 @@ from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.auth.scopes import Scope, scopes_of
 from lorikeet_platform.context import get_context
 from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.telemetry.tracing.spans import current_trace
 from lorikeet_platform.web.addresses import client_address
 from lorikeet_platform.web.places import hold
 
@@ -58,9 +59,11 @@ async def tenant_key(request: Request) -> Principal:
     headers, context = request.headers.getlist("authorization"), get_context(request)
     if len(headers) > 1:
         raise invalid_api_key()
-    caller = await context.authenticator.authenticate(
-        headers[0] if headers else None, client_address(request, context.settings.trusted_proxies)
-    )
+    with current_trace().phase("auth"):
+        caller = await context.authenticator.authenticate(
+            headers[0] if headers else None, client_address(request, context.settings.trusted_proxies)
+        )
+    current_trace().note(lorikeet__tenant_id=caller.tenant_id, lorikeet__key_id=caller.key_id)
     handler = request.scope["endpoint"]
     wanted = scopes_of(handler)
     if wanted is None:  # the check at start refuses such a route; one that came by another way is not served either

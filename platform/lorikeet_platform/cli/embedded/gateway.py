@@ -25,12 +25,14 @@ from starlette.types import ASGIApp
 from lorikeet_adapters.store.opening import open_store
 from lorikeet_engine.client import EngineClient
 from lorikeet_platform.app import build_context, create_admin_app, create_tenant_app
+from lorikeet_platform.cli.console import CommandFailed, ExitCode
 from lorikeet_platform.cli.embedded.addresses import admin_listener, api_listener
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.inference.service import InferenceService
 from lorikeet_platform.jobs.celery_app import MEMORY, create_celery, waker
 from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.logs import configure_logging
+from lorikeet_platform.telemetry.tracing.tracer import TracingUnavailable
 from lorikeet_platform.web.server import uvicorn_server
 from lorikeet_platform.worker import Worker, build_worker, make_tools
 
@@ -50,12 +52,15 @@ class ManagedServer(uvicorn.Server):
 
 
 def run_gateway(settings: Settings, *, model_dir: Path) -> None:
-    """Serve until a signal comes; raises CommandFailed when a port is taken."""
+    """Serve until a signal comes; raises CommandFailed for a port that is taken, or traces that cannot be sent."""
     configure_logging()
     quiet_celery()
     sockets = (api_listener(settings).open(), admin_listener(settings).open())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # a fifth less CPU a request
-        runner.run(_serve(settings, model_dir, sockets))
+        try:
+            runner.run(_serve(settings, model_dir, sockets))
+        except TracingUnavailable as error:
+            raise CommandFailed(ExitCode.USAGE, str(error)) from None
     gc.freeze()  # or the interpreter's end looks at every object once more, for half a second
 
 

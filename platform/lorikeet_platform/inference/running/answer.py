@@ -12,6 +12,7 @@ from typing import Final
 
 from lorikeet_engine.client import Delta, Generation, Usage
 from lorikeet_engine.errors import AdapterRetired
+from lorikeet_engine.generation import Milestones
 from lorikeet_platform.clock import Clock
 from lorikeet_platform.registry.resolve import ResolvedModel
 
@@ -50,6 +51,11 @@ class RunningAnswer:
     @property
     def usage(self) -> Usage:
         return Usage(0, 0) if self._generation is None else self._generation.usage
+
+    @property
+    def milestones(self) -> Milestones | None:
+        """Of the generation that answers; None before it was asked for."""
+        return None if self._generation is None else self._generation.milestones
 
     async def begin(self) -> None:
         """Raises EngineUnavailable."""

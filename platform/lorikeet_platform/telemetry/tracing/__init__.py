@@ -1,0 +1,1 @@
+"""Traces of requests: their phases as spans, handed to OpenTelemetry where an operator wants them."""
