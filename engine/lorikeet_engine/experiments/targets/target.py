@@ -8,6 +8,7 @@ from lorikeet_engine.experiments.record import Machine, PointRecord, SetupValue,
 from lorikeet_engine.experiments.scenarios.setup import Load, Setup
 from lorikeet_engine.simulation.workload.description import EngineKnobs, SharedPrefixes, TenantGroup, Workload
 from lorikeet_engine.simulation.workload.distributions import Arrivals, Lengths
+from lorikeet_engine.simulation.workload.strict_records import DescriptionError
 
 TENANT = "bench"
 
@@ -35,7 +36,16 @@ def unlimited(load: Load) -> dict[str, SetupValue]:
 
 
 def closed_loop(name: str, load: Load, knobs: EngineKnobs, *, model: str, device: str) -> Workload:
-    """The load as a workload; answers take all that they ask for."""
+    """The load as a workload; answers take all that they ask for.
+
+    Raises:
+        DescriptionError: its requests are longer than the engine serves.
+    """
+    if load.prompt_tokens + load.output_tokens > knobs.max_model_len:
+        raise DescriptionError(
+            f"prompt_tokens {load.prompt_tokens} and output_tokens {load.output_tokens} are more than the engine's "
+            f"max_model_len {knobs.max_model_len}"
+        )
     shared = SharedPrefixes(tokens=load.shared_tokens) if load.shared_tokens else None
     return Workload(
         name=name,
