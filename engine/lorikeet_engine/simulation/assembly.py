@@ -123,11 +123,11 @@ def build_world(workload: Workload, hardware: Hardware | None = None) -> Simulat
     )
 
 
-def run_in_static_batches(workload: Workload, batch_size: int) -> StaticRun:
+def run_in_static_batches(workload: Workload, batch_size: int, hardware: Hardware | None = None) -> StaticRun:
     """The workload's requests without the scheduler, to compare with; adapters and cached prefixes are left out."""
-    spec, profile = load_model(workload.model), load_device(workload.device)
-    jobs = jobs_of(_traffic(workload, AdapterCatalogue(spec)))
-    return run_static(jobs, batch_size, ModelCost.of(spec, itemsize=ITEMSIZE), profile)
+    hardware = hardware or hardware_of(workload.model, workload.device)
+    jobs = jobs_of(_traffic(workload, AdapterCatalogue(hardware.spec)))
+    return run_static(jobs, batch_size, hardware.cost, hardware.profile)
 
 
 def _traffic(workload: Workload, catalogue: AdapterCatalogue) -> Traffic:

@@ -9,8 +9,9 @@ from lorikeet_engine.experiments.record import Machine, PointRecord, Source
 from lorikeet_engine.experiments.scenarios.setup import Setup
 from lorikeet_engine.experiments.targets.collector import Collector
 from lorikeet_engine.experiments.targets.target import closed_loop, unlimited
-from lorikeet_engine.simulation.assembly import Hardware, build_world, hardware_of
-from lorikeet_engine.simulation.workload.description import EngineKnobs
+from lorikeet_engine.simulation.assembly import Hardware, build_world, hardware_of, run_in_static_batches
+from lorikeet_engine.simulation.static_batching import StaticRun
+from lorikeet_engine.simulation.workload.description import EngineKnobs, Workload
 from lorikeet_engine.simulation.workload.strict_records import read_record
 
 
@@ -39,16 +40,21 @@ class SimulatorTarget:
         )
 
     def run(self, setup: Setup) -> PointRecord:
+        world = build_world(self._workload(setup), self.hardware)
+        collector = Collector(world)
+        world.run()
+        return collector.point(setup)
+
+    def run_static(self, setup: Setup, batch_size: int) -> StaticRun:
+        """The same requests in static batches, to compare with."""
+        return run_in_static_batches(self._workload(setup), batch_size, self.hardware)
+
+    def _workload(self, setup: Setup) -> Workload:
         settings: dict[str, Any] = unlimited(setup.load) | dict(setup.engine)
         if setup.pool_tokens:
             settings["kv_cache_bytes"] = setup.pool_tokens * self.hardware.cost.kv_bytes_per_token
         knobs = read_record(EngineKnobs, settings, "engine")
-        world = build_world(
-            closed_loop("sweep", setup.load, knobs, model=self.model, device=self.device), self.hardware
-        )
-        collector = Collector(world)
-        world.run()
-        return collector.point(setup)
+        return closed_loop("sweep", setup.load, knobs, model=self.model, device=self.device)
 
 
 def simulator_target(model: str, device: str) -> SimulatorTarget:

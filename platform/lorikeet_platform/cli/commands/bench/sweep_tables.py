@@ -1,0 +1,91 @@
+"""What a sweep shows in a terminal: a row for each point, the lines through them, and static batches beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lorikeet_engine.experiments.lines import LENGTH, Series, implied_bandwidth, itl_line, kv_line, series_of
+from lorikeet_engine.experiments.measures import Outcome, Peaks, peaks_of
+from lorikeet_engine.experiments.record import RunRecord, SetupValue
+from lorikeet_engine.simulation.report.samples import mean
+from lorikeet_engine.simulation.static_batching import StaticRun
+from lorikeet_platform.cli.console import print_table
+
+POINTS_OF_A_LINE = 3
+
+
+def print_sweep(record: RunRecord) -> None:
+    peaks, found = peaks_of(record.machine), series_of(record)
+    names = list(dict.fromkeys(name for series in found for name in series.named))
+    columns = (
+        *names, record.axis or "point", "ttft p50", "ttft p99", "queue", "itl p50", "itl p90", "output/s", "tokens/s",
+        "kv peak", "mfu", "mbu",
+    )  # fmt: skip
+    rows = [
+        (*(_value(series.named.get(name)) for name in names), *_cells(outcome, record.axis, peaks))
+        for series in found
+        for outcome in series.outcomes
+    ]
+    print_table([column.upper() for column in columns], rows, empty="")
+    lines = [line for series in found for line in _lines(series, record)]
+    if not lines:
+        return
+    if copied := record.machine.copy_bandwidth:
+        lines.append(("copying memory", "", f"{copied / 1e9:.1f} GB/s, read and written", ""))
+    print_table(("OVER PROMPT LENGTH", "LINE", "", ""), lines, empty="")
+
+
+def _cells(outcome: Outcome, axis: str, peaks: Peaks | None) -> tuple[str, ...]:
+    whole = outcome.window.whole
+    return (
+        _value(outcome.setup.get(axis)),
+        f"{1000 * outcome.ttft_at(0.5):.1f} ms",
+        f"{outcome.ttft_at(0.99):.2f} s",
+        f"{1000 * outcome.mean_queue:.0f} ms",
+        f"{1000 * outcome.gap_at(0.5):.2f} ms",
+        f"{1000 * outcome.gap_at(0.9):.1f} ms",
+        f"{outcome.output_s:.0f}",
+        f"{outcome.total_s:.0f}",
+        f"{100 * (outcome.kv_peak or 0.0):.1f} %",
+        f"{100 * whole.mfu(peaks):.1f} %" if peaks else "",
+        f"{100 * whole.mbu(peaks):.1f} %" if peaks else "",
+    )
+
+
+def _lines(series: Series, record: RunRecord) -> list[tuple[str, ...]]:
+    """Of a sweep over lengths: how many requests the slope of KV use counts, and how fast KV was read."""
+    outcomes = series.outcomes
+    if record.axis != LENGTH or len(outcomes) < POINTS_OF_A_LINE:
+        return []
+    label = ", ".join(f"{name} {_value(value)}" for name, value in series.named.items())
+    clients = int(outcomes[0].setup["concurrency"])
+    kv, itl = kv_line(outcomes), itl_line(outcomes)
+    read_s = implied_bandwidth(itl, clients, record.machine.kv_bytes_per_token or 0)
+    return [
+        (f"KV in use at the peak  {label}".rstrip(), f"{kv.intercept:.0f} + {kv.slope:.3f} tokens a token",
+         f"{clients} clients", f"R² {kv.r_squared:.6f}"),
+        (f"ITL p50  {label}".rstrip(), f"{1000 * itl.intercept:.2f} + {1000 * itl.slope:.5f} ms a token",
+         f"as if KV were read at {read_s / 1e9:.1f} GB/s", f"R² {itl.r_squared:.6f}"),
+    ]  # fmt: skip
+
+
+def print_static(record: RunRecord, runs: Sequence[StaticRun], batch_size: int) -> None:
+    """What the same requests take in batches that all leave together, with everybody there from the start."""
+    rows = [
+        (
+            _value(outcome.setup.get(record.axis)),
+            f"{run.seconds:.1f} s",
+            f"{outcome.point.seconds:.1f} s",
+            f"{run.mean_effective_batch:.1f} of {batch_size}",
+            f"{100 * run.padding_share:.0f} %",
+            f"{run.blocked_s / max(len(run.e2e), 1):.2f} s",
+            f"{mean(run.e2e):.2f} s",
+        )
+        for outcome, run in zip(map(Outcome, record.points), runs, strict=True)
+    ]
+    columns = (record.axis, "static", "continuous", "rows of use", "padding", "waited after last token", "mean e2e")
+    print_table([column.upper() for column in columns], rows, empty="")
+
+
+def _value(value: SetupValue | None) -> str:
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
