@@ -14,6 +14,7 @@ from lorikeet_platform.cli.commands import (
     adapters,
     audit,
     chat,
+    doctor,
     jobs,
     keys,
     limits,
@@ -45,6 +46,7 @@ app.add_typer(usage.app, name="usage")
 app.add_typer(audit.app, name="audit")
 app.add_typer(jobs.app, name="jobs")
 app.command()(chat.chat)
+app.command()(doctor.doctor)
 app.command()(simulate.simulate)
 
 

@@ -31,6 +31,7 @@ class ExitCode(IntEnum):
     CONFLICT = 8
     WAIT_TIMEOUT = 9
     INTEGRITY = 10
+    FINDINGS = 11
     INTERRUPTED = 130
 
 

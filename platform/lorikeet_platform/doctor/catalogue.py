@@ -6,11 +6,37 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lorikeet_platform.doctor.examined import Seen, Surroundings
+from lorikeet_platform.doctor.rules import adapters, demand, installation, memory, phases, prefixes
 from lorikeet_platform.doctor.schemas import Finding
 
 PlatformRule = Callable[[Surroundings], Finding | None]
 EngineRule = Callable[[Seen], Finding | None]
 
-PLATFORM_RULES: Final[Mapping[str, PlatformRule]] = {}
-ENGINE_RULES: Final[Mapping[str, EngineRule]] = {}
+PLATFORM_RULES: Final[Mapping[str, PlatformRule]] = {
+    rule.__name__: rule for rule in (installation.engine_away, installation.books_disagree, installation.rates_degraded)
+}
+ENGINE_RULES: Final[Mapping[str, EngineRule]] = {
+    rule.__name__: rule
+    for rule in (
+        demand.failed_steps,
+        demand.overload,
+        memory.preemption,
+        memory.seats_lowered,
+        memory.too_few_seats,
+        phases.long_prompt,
+        phases.prefill_starved,
+        phases.tail_latency,
+        prefixes.dynamic_prompt_head,
+        prefixes.prefix_alignment,
+        prefixes.prefix_caching_off,
+        prefixes.prefix_evicted,
+        prefixes.prefix_split,
+        adapters.adapter_thrash,
+        adapters.adapters_per_step,
+        adapters.host_cache,
+        adapters.huge_rank,
+        demand.step_time_model,
+        demand.unsettled,
+    )
+}
 NAMES: Final = (*PLATFORM_RULES, *ENGINE_RULES)

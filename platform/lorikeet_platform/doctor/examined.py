@@ -33,12 +33,14 @@ class Surroundings:
 
     Attributes:
         away_s: how long no engine has answered, None while one does; without any yet, since the gateway's start.
+        has_answered: whether one ever did.
         books_mismatches: sums that the ledger's books disagreed on at their last check, None if they never were.
         rates_degraded: whether this gateway counts its share of the rates alone.
         decode: text of some tokens.
     """
 
     away_s: float | None = None
+    has_answered: bool = True
     books_mismatches: int | None = None
     rates_degraded: bool = False
     names: Names = field(default_factory=Ids)

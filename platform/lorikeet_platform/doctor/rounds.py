@@ -71,6 +71,7 @@ class Doctor:
         [degraded] = context.metrics.limits.degraded.collect()
         return Surroundings(
             away_s=self._away_s(),
+            has_answered=context.watch.has_answered,
             books_mismatches=None if books is None else books.mismatches,
             rates_degraded=bool(degraded.samples[0].value),
             names=StoredNames(context.db),
