@@ -1,0 +1,1 @@
+"""The planner: what a model on a device can carry, from formulas or calibrated by a running engine."""

@@ -1,0 +1,205 @@
+"""The tables of a plan: sizing steps, concurrency by context, reads by batch, the two ledgers of adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lorikeet_adapters.modules import MODULES
+from lorikeet_engine.config import GIB, MIB
+from lorikeet_engine.cost import (
+    StepShape,
+    adapter_bytes,
+    balanced_batch,
+    reads_per_token,
+    suggested_max_num_seqs,
+    theoretical_concurrency,
+)
+from lorikeet_engine.sizing.capacity import arena_bytes, bound_of
+from lorikeet_engine.sizing.memory_budget import GPU_MAX_SEQS
+from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.planning.pace import Pace
+from lorikeet_platform.planning.prediction import Load
+from lorikeet_platform.planning.schemas import (
+    ConcurrencyCell,
+    ConcurrencyTable,
+    CurvePoint,
+    LoraLedgers,
+    RecommendedKnob,
+    SizingStep,
+)
+from lorikeet_platform.planning.subject import Subject
+
+CONTEXTS = (1024, 4096, 32_768, 131_072)
+CONCURRENCIES = (1, 8, 32)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+SETTING = "LORIKEET_ENGINE__"
+SMALL_SHARE = 0.1  # of the KV pool: giving up that much for adapters is advised without asking
+
+
+def concurrency_of(subject: Subject, context: int) -> float:
+    return theoretical_concurrency(subject.n_blocks, subject.config.block_size, context)
+
+
+def seats_of(subject: Subject, context: int) -> int:
+    """`max_num_seqs` as set, or as suggested for requests of `context` tokens."""
+    if subject.config.max_num_seqs:
+        return subject.config.max_num_seqs
+    return suggested_seats(subject, context)
+
+
+def suggested_seats(subject: Subject, context: int) -> int:
+    """A share of the theoretical concurrency, as far as one step has a token for each and a block for prompts."""
+    config = subject.config
+    seats = min(
+        suggested_max_num_seqs(concurrency_of(subject, context)), config.max_num_batched_tokens - config.block_size
+    )
+    return min(seats, GPU_MAX_SEQS) if config.device == "cuda" else seats
+
+
+def request_bytes(subject: Subject, n_tokens: int) -> int:
+    return subject.request_blocks(n_tokens) * subject.block_bytes
+
+
+def sizing_steps(subject: Subject, load: Load, pace: Pace) -> list[SizingStep]:
+    """In their order: each needs the one before it."""
+    context, config = load.context, subject.config
+    one, pool = request_bytes(subject, context), subject.n_blocks * subject.block_bytes
+    concurrency, seats = concurrency_of(subject, context), suggested_seats(subject, context)
+    chunk = StepShape()
+    chunk.add_prefill(config.max_num_batched_tokens, 0, samples=True)
+    is_known = pace.holds(chunk)
+    wait = f"A step full of prompt takes about {milliseconds(pace.step_seconds(chunk))}, and" if is_known else "Then"
+    return [
+        SizingStep(
+            title="KV per request",
+            text=f"{context:,} tokens at {subject.cost.kv_bytes_per_token / 1024:g} KiB, in blocks of "
+            f"{config.block_size}",
+            value=size(one),
+        ),
+        SizingStep(
+            title="Theoretical concurrency",
+            text=f"{size(pool)} of KV pool ÷ {size(one)}",
+            value=f"{concurrency:,.1f} requests",
+        ),
+        SizingStep(
+            title="max_num_seqs",
+            text="60–70 % of it, since running closer to the limit preempts",
+            value=f"{seats:,}",
+        ),
+        SizingStep(
+            title="max_num_batched_tokens",
+            text=f"{wait} every running request waits for it: try other values with `lorikeet bench sweep`",
+            value=f"{config.max_num_batched_tokens:,} to start with",
+        ),
+    ]
+
+
+def concurrency_table(subject: Subject, load: Load) -> ConcurrencyTable:
+    contexts = sorted({*(n for n in CONTEXTS if n <= subject.spec.max_positions), load.context})
+    concurrencies = sorted({*CONCURRENCIES, *([load.concurrency] if load.concurrency else [])})
+    cells = [
+        [
+            ConcurrencyCell(
+                bytes=n * request_bytes(subject, context), fits=n * subject.request_blocks(context) <= subject.n_blocks
+            )
+            for n in concurrencies
+        ]
+        for context in contexts
+    ]
+    return ConcurrencyTable(contexts=contexts, concurrencies=concurrencies, cells=cells)
+
+
+def batch_curve(subject: Subject, load: Load, pace: Pace) -> list[CurvePoint]:
+    """Decoding at the end of an answer, by batch; only batches that were measured where the pace is."""
+    context_bytes = load.context * subject.cost.kv_bytes_per_token
+    batches = sorted({*BATCHES, *([load.concurrency] if load.concurrency else [])})
+    points = []
+    for batch in batches:
+        shape = StepShape(n_decode=batch, decode_context=batch * load.context, n_sampled=batch)
+        if not pace.holds(shape):
+            continue
+        itl_s = pace.step_seconds(shape)
+        points.append(
+            CurvePoint(
+                batch=batch,
+                read_bytes_per_token=reads_per_token(subject.cost.weights_bytes, batch, context_bytes),
+                itl_s=itl_s,
+                output_tokens_per_s=batch / itl_s,
+                fits=batch * subject.request_blocks(load.context) <= subject.n_blocks,
+            )
+        )
+    return points
+
+
+def balanced(subject: Subject, load: Load) -> float:
+    return balanced_batch(subject.cost.weights_bytes, load.context * subject.cost.kv_bytes_per_token)
+
+
+def modules_of(targets: Sequence[str]) -> tuple[str, ...]:
+    """A layer's linears by PEFT's names; raises PlatformError(invalid_value) for one that is not there."""
+    known = {module.rpartition(".")[2]: module for module in MODULES}
+    for target in targets:
+        if target not in known:
+            raise PlatformError(
+                "invalid_value", f"{target[:40]!r} is no module; there are {', '.join(known)}.", "adapters.modules"
+            )
+    return tuple(module for name, module in known.items() if name in targets)
+
+
+def lora_ledgers(subject: Subject, load: Load) -> LoraLedgers:
+    modules = modules_of(load.targets)
+    one = adapter_bytes(subject.spec, load.rank, itemsize=subject.itemsize, modules=modules)
+    in_arena = arena_bytes(subject.spec, load.rank, modules=modules, itemsize=subject.itemsize)
+    resident = min(load.n_adapters, subject.config.adapter_pool_bytes // in_arena)
+    at_once = min(resident, subject.config.max_adapters_per_step)
+    return LoraLedgers(
+        adapter_bytes=one,
+        all_bytes=load.n_adapters * one,
+        private_kv_bytes=load.n_adapters * request_bytes(subject, load.context),
+        bound_by=bound_of(concurrency_of(subject, load.context), adapters=load.n_adapters, adapters_at_once=at_once),
+        resident=resident,
+    )
+
+
+def recommended_knobs(subject: Subject, load: Load, lora: LoraLedgers | None) -> list[RecommendedKnob]:
+    config, context = subject.config, load.context
+    concurrency = concurrency_of(subject, context)
+    knobs = [
+        _knob("max_num_seqs", suggested_seats(subject, context), f"65 % of the {concurrency:,.1f} that fit"),
+        _knob("max_num_batched_tokens", config.max_num_batched_tokens, "a start for a load test"),
+        _knob("kv_cache_bytes", *_pool(subject)),
+    ]
+    if subject.is_stretched:
+        knobs.append(_knob("max_model_len", subject.max_model_len, "the automatic length does not suit this workload"))
+    if lora is not None and lora.resident < load.n_adapters:
+        modules = modules_of(load.targets)
+        needed = load.n_adapters * arena_bytes(subject.spec, load.rank, modules=modules, itemsize=subject.itemsize)
+        more, pool = needed - config.adapter_pool_bytes, subject.n_blocks * subject.block_bytes
+        if more <= SMALL_SHARE * pool:
+            cost = more / request_bytes(subject, context)
+            why = f"holds all {load.n_adapters:,} adapters, for the KV of {cost:,.1f} requests"
+            knobs.append(_knob("adapter_pool_bytes", needed, why))
+    return knobs
+
+
+def _pool(subject: Subject) -> tuple[int, str]:
+    pool, left = subject.n_blocks * subject.block_bytes + subject.block_bytes, dict(subject.memory).get("left", 0)
+    more = left // subject.block_bytes * subject.block_bytes
+    if subject.config.device == "cpu" and more > 0:
+        return pool + more, f"{size(more)} more than planned with would use all memory that is left"
+    return pool, "what was planned with; it fills the memory"
+
+
+def _knob(name: str, value: int | float, why: str) -> RecommendedKnob:
+    return RecommendedKnob(name=name, setting=f"{SETTING}{name.upper()}={value}", value=value, why=why)
+
+
+def size(n_bytes: float) -> str:
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
+        if n_bytes >= unit:
+            return f"{n_bytes / unit:,.2f} {name}"
+    return f"{n_bytes / 1024:,.1f} KiB"
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:,.1f} ms" if seconds < 1 else f"{seconds:,.2f} s"
