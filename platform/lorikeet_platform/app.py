@@ -43,6 +43,7 @@ from lorikeet_platform.limits.routes import plans_router
 from lorikeet_platform.limits.routes import tenant_router as tenant_limits_router
 from lorikeet_platform.overview.routes import router as overview_router
 from lorikeet_platform.overview.service import OverviewReader
+from lorikeet_platform.planning.routes import router as plan_router
 from lorikeet_platform.registry.acting import administrator_actor, tenant_actor
 from lorikeet_platform.registry.routes import adapter_routes, quarantine_routes
 from lorikeet_platform.registry.uploads.routes import large_bodies, upload_routes
@@ -135,6 +136,7 @@ def create_admin_app(context: PlatformContext) -> FastAPI:
         overview_router,
         engine_router,
         doctor_router,
+        plan_router,
         jobs_router,
         tenants_router,
         tenant_limits_router,
