@@ -9,15 +9,10 @@ import msgspec
 
 from lorikeet_engine.cost import DeviceProfile, ModelCost
 from lorikeet_engine.cost_vector import CostVector
+from lorikeet_engine.latency_bounds import BOUNDS_S as BOUNDS_S
+from lorikeet_engine.latency_bounds import MEASURES as MEASURES
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 from lorikeet_engine.model_spec import ModelSpec
-
-# Upper bounds of the histograms of seconds, latencies and steps alike; one more bin takes what is longer.
-BOUNDS_S = (
-    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 0.75),
-    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0),
-)
-MEASURES = ("queue", "adapter_wait", "prefill", "ttft", "itl", "tpot", "e2e")
 
 
 class AdapterResidency(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +96,8 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
     """How often something took how long: `counts[i]` up to `BOUNDS_S[i]`, the last one longer; not cumulative.
 
     `measure` is one of `MEASURES`, or "step". `by` and `label` say whose: "kind" (base, adapter; of steps their kind),
-    "tenant" (the busiest, and "other") or "adapter" (a digest of the busiest, and "other").
+    "tenant" or "adapter" (a digest): the busiest, "other", and "former" for what was counted of those that were among
+    the busiest once. One that counted nothing is left out, but for steps.
     """
 
     measure: str
@@ -114,8 +110,9 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
 class AdapterUse(msgspec.Struct, frozen=True, kw_only=True):
     """What one of the busiest adapters has done since the start; `stall_s`: requests waited for it alone so long.
 
-    `read_bytes` are those of steps that ran it, `row_flops` what its rows cost beside the base model. The one with an
-    empty digest sums up all that are not told apart.
+    `tokens` went through it, prompts' and answers'. `read_bytes` are those of steps that ran it, `row_flops` what its
+    rows cost beside the base model. The one with an empty digest sums up all that are not told apart; another one with
+    an empty digest and the tenant "former" is what was counted of those that were among the busiest once.
     """
 
     tenant: str
@@ -203,11 +200,12 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
         unsettled: ended requests whose use nobody has put on record yet.
         step_time_error: how far the step-time model is off, relative; `ttft_error_s`: the TTFT prediction.
         adapters: every one that the engine knows; `adapters_by_state` counts them.
+        busiest_tenants: those that labels tell apart; the others are "other".
         adapter_uses: the busiest ones; bounded, whatever the engine knows.
         histograms: of latencies, and of steps by kind.
         costs: what all requests together have cost, counted from steps and ledgers and not from requests.
         kv_peak_bytes: the most of the KV pool that was in use at once.
-        fairness: Jain's index over the tenants at work of their weighted service in the last minute.
+        fairness: Jain's index of the weighted service in the last minute, over tenants whose requests waited all along.
     """
 
     uptime_s: float
@@ -239,6 +237,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     ttft_error_s: float
     adapters_by_state: dict[str, int] = {}
     adapter_uses: list[AdapterUse] = []
+    busiest_tenants: list[str] = []
     histograms: list[Histogram] = []
     costs: CostVector = msgspec.field(default_factory=CostVector)
     kv_peak_bytes: int = 0

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import exp2, log
 
+from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.eviction import Usage
 
+COLD = "cold"
 HEAT_HALF_LIFE_S = 180.0
 HEAT_PER_MINUTE = 60.0 * log(2.0) / HEAT_HALF_LIFE_S  # one request a second keeps half-life / ln 2 of them counted
 
@@ -42,17 +45,52 @@ class Heat:
 
 @dataclass(slots=True)
 class AdapterEntry:
-    """`state` is None while the adapter is in neither tier; it is never DRAINING, which `draining` says."""
+    """`state` is None while the adapter is in neither tier; it is never DRAINING, which `draining` says.
 
-    state: Residency | None = None
+    `census` counts the entries by `word` as they change; one that is cold is not in it.
+    """
+
+    census: Counter[str] = field(repr=False)
     n_grains: int = 0  # 0 until an image has been seen
     pins: int = 0  # running requests
     waiting: int = 0  # requests that wait for it
     is_fresh: bool = False  # the image was read from disk for whoever waits
-    draining: bool = False
-    retired: bool = False
     usage: Usage = field(default_factory=Usage)
     heat: Heat = field(default_factory=Heat)
+    _state: Residency | None = None
+    _draining: bool = False
+    _retired: bool = False
+
+    @property
+    def state(self) -> Residency | None:
+        return self._state
+
+    @state.setter
+    def state(self, state: Residency | None) -> None:
+        self._become(state, self._draining, self._retired)
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    @draining.setter
+    def draining(self, draining: bool) -> None:
+        self._become(self._state, draining, self._retired)
+
+    @property
+    def retired(self) -> bool:
+        return self._retired
+
+    @retired.setter
+    def retired(self, retired: bool) -> None:
+        self._become(self._state, self._draining, retired)
+
+    def _become(self, state: Residency | None, draining: bool, retired: bool) -> None:
+        if self._state:
+            self.census[self.word] -= 1
+        self._state, self._draining, self._retired = state, draining, retired
+        if state:
+            self.census[self.word] += 1
 
     @property
     def in_arena(self) -> bool:
@@ -72,7 +110,7 @@ class AdapterEntry:
         """Its state for people: "cold" while it waits for its load, draining also while it is being retired."""
         if self.in_arena and (self.draining or self.retired):
             return Residency.DRAINING.value
-        return self.state.value if self.state else "cold"
+        return self.state.value if self.state else COLD
 
     def is_consistent(self, *, in_room: bool, in_order: bool, in_host: bool, is_wished: bool) -> bool:
         """Whether the entry says what the arena, the eviction order and the host cache say."""
@@ -86,3 +124,19 @@ class AdapterEntry:
             and (not is_cold or self.waiting > 0)
             and (self.in_arena or not (self.pins or self.draining))
         )
+
+
+class AdapterEntries(dict[AdapterKey, AdapterEntry]):
+    """Every adapter that the engine knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._census: Counter[str] = Counter()
+
+    def add(self, key: AdapterKey) -> AdapterEntry:
+        entry = self[key] = AdapterEntry(self._census)
+        return entry
+
+    def by_state(self) -> dict[str, int]:
+        """How many there are in each state, by `AdapterEntry.word`; counted as they change, not by looking at all."""
+        return {COLD: len(self) - self._census.total()} | {word: self._census[word] for word in Residency}

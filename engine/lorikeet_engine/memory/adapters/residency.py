@@ -24,7 +24,7 @@ from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 from lorikeet_engine.memory.adapters.audit import audit_adapters
 from lorikeet_engine.memory.adapters.circuits import AdapterCircuits
-from lorikeet_engine.memory.adapters.entry import AdapterEntry, Residency
+from lorikeet_engine.memory.adapters.entry import AdapterEntries, AdapterEntry, Residency
 from lorikeet_engine.memory.adapters.eviction import Demand, EvictionOrder, EvictionPolicy, ReloadCost
 from lorikeet_engine.memory.adapters.host_cache import AdapterHostCache
 from lorikeet_engine.memory.adapters.room import AdapterRoom, Hold, Placement
@@ -58,7 +58,7 @@ class AdapterResidency:
         self._host = AdapterHostCache(capacity=host_bytes, max_loading=max_loading)
         self.ledger, self.host_ledger = self._room.ledger, self._host.ledger
         self._circuits = AdapterCircuits()
-        self._entries: dict[AdapterKey, AdapterEntry] = {}
+        self._entries = AdapterEntries()
         self._evicted: dict[AdapterKey, None] = {}
         self._draining: set[AdapterKey] = set()
         self._now = 0.0
@@ -77,7 +77,7 @@ class AdapterResidency:
         self._now = now
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = AdapterEntry()
+            entry = self._entries.add(key)
         entry.waiting += 1
         if entry.state is None:
             self._host.wish(key, self.n_bytes_of(key))
@@ -146,10 +146,9 @@ class AdapterResidency:
 
     def on_failed(self, key: AdapterKey, error: EngineError, now: float) -> EngineError:
         """The load failed, the next `want` tries again; whoever waits must be told what this returns."""
-        entry = self._entries[key]
-        entry.state = None
+        self._entries[key].state = None
         self._host.fail(key)
-        self._settle(key, entry)
+        self._settle(key, self._entries[key])
         self._start_loads()
         return self._circuits.fail(key, error, now)
 
@@ -231,9 +230,8 @@ class AdapterResidency:
         self._draining.add(key)
 
     def undrain_all(self) -> None:
-        for key in self._draining:
-            self._entries[key].draining = False
-        self._draining.clear()
+        while self._draining:
+            self._entries[self._draining.pop()].draining = False
 
     def hold(self, key: AdapterKey, n_grains: int) -> None:
         """Keep `n_grains` for `key`: what is free or idle at once, the rest as pins go. Replaces an earlier hold."""
@@ -249,8 +247,7 @@ class AdapterResidency:
 
         A load or copy under way ends first. The scheduler says what must not start any more.
         """
-        entry = self._entries.get(key)
-        if entry:
+        if entry := self._entries.get(key):
             entry.retired = True
             self._settle(key, entry)
             self._start_loads()
@@ -258,8 +255,7 @@ class AdapterResidency:
 
     def restore(self, key: AdapterKey) -> None:
         """Put an adapter into service again; one that is not on its way out is left as it is."""
-        entry = self._entries.get(key)
-        if entry:
+        if entry := self._entries.get(key):
             entry.retired = False
 
     def retired(self, key: AdapterKey) -> bool:
@@ -302,6 +298,10 @@ class AdapterResidency:
     def overview(self) -> list[tuple[AdapterKey, str, int, int, int]]:
         """(adapter, state in a word, bytes, running requests, waiting requests) of every known adapter."""
         return [(key, e.word, self.n_bytes_of(key), e.pins, e.waiting) for key, e in self._entries.items()]
+
+    def by_state(self) -> dict[str, int]:
+        """How many adapters are in each state, in the words of `overview`; costs the same however many there are."""
+        return self._entries.by_state()
 
     def heat_of(self, key: AdapterKey, now: float) -> float:
         """Requests a minute that started on the adapter of late."""

@@ -46,6 +46,7 @@ class TenantAccount:
 
     Attributes:
         margin: what has to be left before the deadline, by how late its requests came.
+        lifted: the part of `service` that it was lifted by and never received.
         waiting: never admitted requests, by arrival.
         waiting_tokens: prompt tokens of these that are expected to be computed.
         n_computed: prompt tokens computed for it, in all.
@@ -58,6 +59,7 @@ class TenantAccount:
     margin: Margin
     weight: float = 1.0
     service: float = 0.0
+    lifted: float = 0.0
     waiting: OrderedDict[str, Request] = field(default_factory=OrderedDict)
     waiting_tokens: int = 0
     n_running: int = 0
@@ -117,7 +119,10 @@ class FairQueue:
             active = self._active_services()
             # The highest that the smallest counter ever was: a credit that was given does not lower it for the next.
             self._served_minimum = max(self._served_minimum, min(active, default=0.0))
-            account.service = max(account.service, self._served_minimum - (self._idle_credit if active else 0.0))
+            lifted_to = self._served_minimum - (self._idle_credit if active else 0.0)
+            if lifted_to > account.service:
+                account.lifted += lifted_to - account.service
+                account.service = lifted_to
 
     def push(self, account: TenantAccount, request: Request, n_tokens: int, now: float) -> None:
         self.wake(account)
@@ -152,7 +157,9 @@ class FairQueue:
     def loads(self) -> list[TenantLoad]:
         """Every tenant at work."""
         return [
-            TenantLoad(a.tenant, len(a.waiting) + a.n_parked, a.n_running, a.service, a.weight)
+            TenantLoad(
+                a.tenant, len(a.waiting) + a.n_parked, a.n_running, a.service, a.weight, received=a.service - a.lifted
+            )
             for a in self._accounts.values()
             if not a.is_idle
         ]

@@ -8,6 +8,7 @@ import pytest
 
 from lorikeet_engine.errors import AdapterUnavailable
 from lorikeet_engine.identity import AdapterKey
+from lorikeet_engine.memory.adapters.entry import AdapterEntries
 from lorikeet_engine.memory.adapters.host_cache import LEASE_MIN_S
 from lorikeet_engine.memory.adapters.residency import AdapterResidency, Placement, Residency
 from lorikeet_engine.memory.ledger import MemoryState
@@ -258,14 +259,19 @@ class Unwalkable(dict[AdapterKey, Any]):
     __iter__ = keys = values = items = _refuse
 
 
+class UnwalkableEntries(Unwalkable, AdapterEntries):
+    pass
+
+
 def test_nothing_walks_over_all_known_adapters() -> None:
     """A thousand images lie in host memory, a hundred adapters in the arena; only single ones are looked up."""
     residency = new_residency(400, host_bytes=4000)
     known = [AdapterKey(f"tenant{i % 50}", f"digest{i}") for i in range(1000)]
     for key in known:
         serve(residency, key, 4)
-    parts = (residency, residency._host, residency._room, residency._room._arena)
-    for part, name in zip(parts, ("_entries", "_images", "_tenancies", "_extents"), strict=True):
+    residency._entries.__class__ = UnwalkableEntries
+    parts = (residency._host, residency._room, residency._room._arena)
+    for part, name in zip(parts, ("_images", "_tenancies", "_extents"), strict=True):
         setattr(part, name, Unwalkable(getattr(part, name)))
     for i in range(300):
         fresh = AdapterKey("tenant", f"fresh{i}")
@@ -281,6 +287,7 @@ def test_nothing_walks_over_all_known_adapters() -> None:
         residency.unpin(known[i])
         residency.retire(fresh)
         residency.take_dropped()
+        assert sum(residency.by_state().values()) == len(residency._entries)
 
 
 def test_an_image_that_finds_no_room_and_nobody_waiting_is_forgotten() -> None:
