@@ -202,6 +202,7 @@ class DeviceProfile:
         step_overhead_s: a step's time that depends on nothing in it.
         row_overhead_s: what each decode row adds beyond its bytes and FLOPs.
         lora_overhead_s: what a step with LoRA rows adds beyond their bytes and FLOPs.
+        shares_host_memory: the device computes in the host's own memory, as a CPU does.
         source: where the constants come from.
     """
 
@@ -217,6 +218,7 @@ class DeviceProfile:
     copy_waited: float = 0.3
     row_overhead_s: float = 0.0
     lora_overhead_s: float = 0.0
+    shares_host_memory: bool = False
     source: str = ""
 
     def __post_init__(self) -> None:
