@@ -13,6 +13,8 @@ TRITON := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),triton
 OLD_TRITON := $(if $(TRITON),triton==3.6.0)
 # Where pip finds a CPU build of torch, for a machine whose pip sees none by itself.
 TORCH_CPU_INDEX ?=
+# Processes that share the Python tests; each may take 5 GB of memory.
+TEST_PROCESSES ?= 2
 
 .PHONY: help serve test test-fast lint format venv ui bench gpu-check screenshots
 help:            ## list the targets
@@ -23,10 +25,10 @@ serve: $(VENV)/.ready ui    ## install what is missing and run the demo
 
 test: $(VENV)/.ready-test ui    ## everything: Python, dashboard, browser, chart
 	cd admin_ui && $(NPM) run test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES)
 
 test-fast: $(VENV)/.ready-test    ## the inner loop: no processes, no browser, no 135M model
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) -m "not slow"
 
 lint: $(VENV)/.ready-test ui    ## ruff, mypy, import-linter, eslint, tsc
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from lorikeet_platform.db.migrate import upgrade
 from lorikeet_platform.db.session import Database
 from tests.support.databases import database, migrated_postgres, postgres, postgres_server
 from tests.support.platform_parts import FakeClock, Tenant, Uploader, a_tenant, make_context
+from tests.support.signatures import signatures_read_once
 from tests.support.statement_watch import watched_statements
 
 __all__ = ["database", "migrated_postgres", "postgres", "postgres_server"]
@@ -26,6 +27,12 @@ def whose_rows() -> Iterator[None]:
     with watched_statements() as refused:
         yield
     assert refused == []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_applications() -> Iterator[None]:
+    with signatures_read_once():
+        yield
 
 
 @pytest.fixture(scope="session")

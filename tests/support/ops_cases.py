@@ -15,8 +15,10 @@ from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.ops.native.library import load_library
 from lorikeet_engine.ops.native.ops import NativeCpuOps
 from lorikeet_engine.ops.triton.target import INTERPRETED
+from tests.support.two_workers import one_at_a_time
 
-NATIVE_LIBRARY = load_library()
+with one_at_a_time():
+    NATIVE_LIBRARY = load_library()
 BACKENDS: dict[str, Callable[[], Ops]] = {"cpu": CpuOps, "native": partial(NativeCpuOps, NATIVE_LIBRARY)}
 if INTERPRETED:
     BACKENDS["interpreter"] = partial(CudaOps, device="cpu", max_tokens=512, max_rank=64)

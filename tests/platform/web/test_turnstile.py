@@ -88,10 +88,10 @@ def test_passing_takes_microseconds() -> None:
     turnstile, caller = Turnstile(), a_caller(rpm=(60_000_000, 1_000_000))
     fastest = float("inf")
     for _ in range(20):
-        began = time.perf_counter()
+        began = time.thread_time()
         for _ in range(100):
             turnstile.enter(caller).leave()
-        fastest = min(fastest, (time.perf_counter() - began) / 100)
+        fastest = min(fastest, (time.thread_time() - began) / 100)
     assert fastest < 20e-6  # 10 on a machine that does nothing else
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +20,6 @@ from lorikeet_engine.errors import UnsupportedModel
 from lorikeet_engine.model_spec import load_model_spec
 from lorikeet_engine.models.weights import load_weights
 from lorikeet_engine.ops.interface import Ops, PackedLinear
-from lorikeet_engine.ops.native import library
 from lorikeet_engine.ops.native.int8 import Int8CpuOps, dequantise, quantise
 from lorikeet_engine.ops.reference import ReferenceOps
 from tests.engine.equality.bench import Workbench, make_request, run
@@ -103,14 +103,11 @@ def test_a_packed_weight_is_read_back_as_it_is_multiplied_by(dtype: torch.dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
-def test_a_cpu_without_wide_vectors_multiplies_the_same(dtype: torch.dtype, tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library, "FLAGS", tuple(flag for flag in library.FLAGS if flag != "-march=native"))
-        built = library.load_library(tmp_path)
+def test_a_cpu_without_wide_vectors_multiplies_the_same(dtype: torch.dtype, portable_library: ctypes.CDLL) -> None:
     weight, x = randn(80, 48, seed=5), randn(11, 48, seed=6).to(dtype)
     results = [
         ops.linear(x=x, linear=ops.pack_linear(weight=weight, bias=None))
-        for ops in (int8_ops(dtype), Int8CpuOps(built, dtype))
+        for ops in (int8_ops(dtype), Int8CpuOps(portable_library, dtype))
     ]
     assert relative_error(results[1], results[0]) <= TOLERANCE[dtype]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import subprocess
@@ -45,13 +46,9 @@ def ops() -> NativeCpuOps:
     return NativeCpuOps(NATIVE_LIBRARY)
 
 
-@pytest.fixture(scope="module")
-def portable(tmp_path_factory: pytest.TempPathFactory) -> NativeCpuOps:
-    """The same sources for the oldest CPU of this kind."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library, "FLAGS", tuple(flag for flag in library.FLAGS if flag != "-march=native"))
-        built = library.load_library(tmp_path_factory.mktemp("portable"))
-    return NativeCpuOps(built)
+@pytest.fixture
+def portable(portable_library: ctypes.CDLL) -> NativeCpuOps:
+    return NativeCpuOps(portable_library)
 
 
 def add(ops: NativeCpuOps, data: LoraData, site: SiteShape, runs: tuple[LoraRun, ...], out: torch.Tensor) -> None:
@@ -75,24 +72,22 @@ def test_it_is_compiled_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.parametrize("n_bytes", [0, 20_000])
-def test_what_a_crash_left_of_a_library_is_compiled_anew(tmp_path: Path, n_bytes: int) -> None:
+def test_what_a_crash_left_of_a_library_is_compiled_anew(filled_cache: Path, n_bytes: int) -> None:
     """Loading half a library ends the process."""
-    library.load_library(tmp_path)
-    (path,) = tmp_path.glob("*.so")
+    (path,) = filled_cache.glob("*.so")
     whole = path.read_bytes()
-    path.unlink()  # this process has it mapped
     path.write_bytes(whole[:n_bytes])
-    library.load_library(tmp_path)
+    library.load_library(filled_cache)
     assert path.stat().st_size == len(whole)
 
 
-def test_a_library_that_others_may_change_is_not_loaded(tmp_path: Path) -> None:
-    library.load_library(tmp_path)
-    (path,) = tmp_path.glob("*.so")
-    for place in (path, tmp_path):
+def test_a_library_that_others_may_change_is_not_loaded(filled_cache: Path) -> None:
+    library.load_library(filled_cache)
+    (path,) = filled_cache.glob("*.so")
+    for place in (path, filled_cache):
         place.chmod(0o777)
         with pytest.raises(NoNativeOps, match="is not this user's alone"):
-            library.load_library(tmp_path)
+            library.load_library(filled_cache)
         place.chmod(0o700)
 
 
