@@ -50,6 +50,7 @@ from lorikeet_platform.registry.uploads.routes import large_bodies, upload_route
 from lorikeet_platform.settings import Settings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.telemetry.requests import ObservedRequests
+from lorikeet_platform.telemetry.stock import StockFigures
 from lorikeet_platform.telemetry.tracing.tracer import open_tracer
 from lorikeet_platform.tenants.routes import router as tenants_router
 from lorikeet_platform.usage.routes import all_usage_routes, usage_routes
@@ -76,6 +77,7 @@ def build_context(
     """A context with everything that follows from the settings: secrets made at the first start, metrics, services."""
     pepper, registry = load_pepper(settings.data_dir), CollectorRegistry()
     metrics = GatewayMetrics(registry)
+    registry.register(StockFigures(db))
     notices = NoticeBoard(db, on_late=metrics.revocation_seconds.observe)
     presence = GatewayPresence(db)
     return PlatformContext(

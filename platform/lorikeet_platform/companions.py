@@ -20,11 +20,13 @@ from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.inference.service import InferenceService
+from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.telemetry.tracing.tracer import Tracer
 
 log = logging.getLogger(__name__)
 
 FLUSH_EVERY_S: Final = 60.0
+LAG_EVERY_S: Final = 0.5
 
 
 @asynccontextmanager
@@ -33,6 +35,7 @@ async def companions(context: PlatformContext, inference: InferenceService) -> A
     async with (
         _heard(context.notices),
         _traced(context.tracer),
+        _lag_watched(context.metrics),
         _present(context.presence),
         _last_use_written(context.authenticator),
         _watched(context.watch),
@@ -45,6 +48,25 @@ def end_what_runs(inference: InferenceService, notice: Notice) -> None:
     """A listener of the notice board: what is being answered for a revoked key, or a suspended tenant, ends."""
     if notice.reason != "changed":
         inference.end_running(notice.tenant_id, notice.key_id, notice.reason)
+
+
+@asynccontextmanager
+async def _lag_watched(metrics: GatewayMetrics) -> AsyncIterator[None]:
+    watching = asyncio.create_task(_watch_lag(metrics))
+    try:
+        yield
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+async def _watch_lag(metrics: GatewayMetrics) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LAG_EVERY_S
+        await asyncio.sleep(LAG_EVERY_S)
+        metrics.loop_lag_seconds.observe(max(0.0, loop.time() - due))
 
 
 @asynccontextmanager

@@ -33,6 +33,7 @@ OVER_ALL_TENANTS: Final[Mapping[str, str]] = {
     "registry/work/guard.py": "lists what is to be judged",
     "registry/work/purging.py": "lists what is to be purged",
     "registry/work/reconciliation.py": "compares rows and store",
+    "telemetry/stock.py": "metrics of jobs and uploads",
     "tenants/routes.py": "tenants",
     "usage/routes.py": "an administrator's view of usage",
     "usage/work/check.py": "compares the books",

@@ -365,8 +365,12 @@ class InferenceService:
                 self._settler.take_over(failure.ticket.settlement(Usage(0, 0), "shed"))
             return
         self._gate.leave(call.passage, usage.prompt_tokens + usage.completion_tokens)
-        self._metrics.count_tokens(
-            prompt=usage.prompt_tokens, completion=usage.completion_tokens, cached=usage.cached_tokens
+        self._metrics.count_generation(
+            call.principal.tenant_id,
+            outcome,
+            prompt=usage.prompt_tokens,
+            completion=usage.completion_tokens,
+            cached=usage.cached_tokens,
         )
         settlement = opening.result().settlement(
             usage, outcome, answered_by=answer.resolved, first_token_at=answer.first_token_at

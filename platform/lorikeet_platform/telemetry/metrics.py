@@ -1,16 +1,19 @@
 """The gateway's metrics, all in one place.
 
-Labels come from closed sets: route templates, statuses, base or adapter. Tenants, adapters and anything a caller
-wrote are never labels; per-tenant figures come from the usage records.
+Labels come from closed sets: route templates, statuses, base or adapter. Anything a caller wrote is never a label.
+Tenants are labels of one metric, and only the busiest; exact figures come from the usage records.
 """
 
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from lorikeet_platform.telemetry.busiest import Busiest
 from lorikeet_platform.telemetry.limits import LimitMetrics
 
+TOKEN_TYPES = ("prompt", "completion")
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+LAGS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class GatewayMetrics:
@@ -66,12 +69,49 @@ class GatewayMetrics:
             "The part of the settled prompt tokens that was found in the engine's prefix cache.",
             registry=registry,
         )
-        self._add_rates(registry)
+        self._add_tenants(registry)
+        self._add_doors(registry)
 
-    def _add_rates(self, registry: CollectorRegistry) -> None:
+    def _add_tenants(self, registry: CollectorRegistry) -> None:
+        self._tenant_tokens = Counter(
+            "lorikeet_gateway_tenant_tokens",
+            "Settled tokens of the busiest tenants, and of all others together.",
+            ["tenant", "type"],
+            registry=registry,
+        )
+        self._busiest = Busiest(on_lost=self._end_series)
+
+    def _add_doors(self, registry: CollectorRegistry) -> None:
+        """What lets requests in, and how they go out."""
         self.limits = LimitMetrics(registry)
+        self.authentications = Counter(
+            "lorikeet_gateway_authentications",
+            "Callers of the tenant API by what came of their key: ok, or the code of the refusal.",
+            ["result"],
+            registry=registry,
+        )
+        self.generations = Counter(
+            "lorikeet_gateway_generations",
+            "Generations that ended, by how; as in their usage records.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.loop_lag_seconds = Histogram(
+            "lorikeet_gateway_event_loop_lag_seconds",
+            "How late the event loop came to what was due.",
+            registry=registry,
+            buckets=LAGS,
+        )
 
-    def count_tokens(self, *, prompt: int, completion: int, cached: int) -> None:
-        self._tokens.labels("prompt").inc(prompt)
-        self._tokens.labels("completion").inc(completion)
+    def count_generation(self, tenant_id: str, outcome: str, *, prompt: int, completion: int, cached: int) -> None:
+        """One generation with what it used, at its end."""
+        self.generations.labels(outcome).inc()
+        tenant = self._busiest.label(tenant_id, prompt + completion)
+        for kind, n_tokens in zip(TOKEN_TYPES, (prompt, completion), strict=True):
+            self._tokens.labels(kind).inc(n_tokens)
+            self._tenant_tokens.labels(tenant, kind).inc(n_tokens)
         self._cached_tokens.inc(cached)
+
+    def _end_series(self, tenant_id: str) -> None:
+        for kind in TOKEN_TYPES:
+            self._tenant_tokens.remove(tenant_id, kind)

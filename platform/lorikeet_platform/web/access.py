@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute
 from lorikeet_platform.auth.api_keys import invalid_api_key
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.auth.scopes import Scope, scopes_of
-from lorikeet_platform.context import get_context
+from lorikeet_platform.context import PlatformContext, get_context
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.telemetry.tracing.spans import current_trace
 from lorikeet_platform.web.addresses import client_address
@@ -56,22 +56,33 @@ async def tenant_key(request: Request) -> Principal:
         PlatformError: missing_api_key, invalid_api_key, ip_not_allowed, tenant_suspended, insufficient_scope,
             auth_unavailable, and for what asks no model rate_limit_exceeded, concurrency_limit_exceeded.
     """
-    headers, context = request.headers.getlist("authorization"), get_context(request)
-    if len(headers) > 1:
-        raise invalid_api_key()
-    with current_trace().phase("auth"):
-        caller = await context.authenticator.authenticate(
-            headers[0] if headers else None, client_address(request, context.settings.trusted_proxies)
-        )
-    current_trace().note(lorikeet__tenant_id=caller.tenant_id, lorikeet__key_id=caller.key_id)
-    handler = request.scope["endpoint"]
+    context, handler = get_context(request), request.scope["endpoint"]
     wanted = scopes_of(handler)
     if wanted is None:  # the check at start refuses such a route; one that came by another way is not served either
         raise UndeclaredRoute([handler.__name__])
-    check_scope(caller, *wanted)
+    result = "ok"
+    try:
+        with current_trace().phase("auth"):
+            caller = await _authenticated(request, context)
+        current_trace().note(lorikeet__tenant_id=caller.tenant_id, lorikeet__key_id=caller.key_id)
+        check_scope(caller, *wanted)
+    except PlatformError as refusal:
+        result = refusal.code
+        raise
+    finally:
+        context.metrics.authentications.labels(result).inc()
     if wanted != ASK_A_MODEL:  # those have a gate of their own
         hold(request, context.turnstile.enter(caller))
     return caller
+
+
+async def _authenticated(request: Request, context: PlatformContext) -> Principal:
+    headers = request.headers.getlist("authorization")
+    if len(headers) > 1:
+        raise invalid_api_key()
+    return await context.authenticator.authenticate(
+        headers[0] if headers else None, client_address(request, context.settings.trusted_proxies)
+    )
 
 
 def check_scope(caller: Principal | None, *wanted: Scope) -> None:
