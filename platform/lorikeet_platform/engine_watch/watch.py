@@ -101,8 +101,8 @@ class EngineWatch:
 
     async def _read(self) -> None:
         client = self._client
-        stats = await client.stats()
-        if self._readings and _is_another_process(self._readings[-1].stats, stats):
+        stats, at = await client.stats(), self._clock() / SECOND
+        if self._readings and _is_another_process(self._readings[-1], stats, at):
             self._forget()
         known_s = self._steps[-1].end_s if self._steps else FORWARD
         steps = await client.steps(known_s)
@@ -114,7 +114,7 @@ class EngineWatch:
         if self._readings:
             self._readings.append(_slim(self._readings.pop()))
         self._steps.extend(steps.samples)
-        self._readings.append(Reading(self._clock() / SECOND, steps.now_s, stats))
+        self._readings.append(Reading(at, steps.now_s, stats))
         self.has_answered, self.is_away, self.away_since = True, False, None
 
     def _lose(self) -> None:
@@ -128,8 +128,10 @@ class EngineWatch:
         self.design, self.prompts, self._n_samples = None, (), 0
 
 
-def _is_another_process(before: EngineStats, after: EngineStats) -> bool:
-    return after.uptime_s < before.uptime_s or after.steps_total < before.steps_total
+def _is_another_process(before: Reading, after: EngineStats, at: float) -> bool:
+    """Whether it started after the reading before, or its totals went back."""
+    known = before.stats
+    return after.uptime_s < max(known.uptime_s, at - before.at) or after.steps_total < known.steps_total
 
 
 def _slim(reading: Reading) -> Reading:
