@@ -9,22 +9,34 @@ whatever else stands in the table was predicted. `--docs` writes the tables into
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 from figures import Figure, arguments, print_table, write_json
-from length_sweep import BLOCK, KV_BYTES_PER_TOKEN, LARGER_POOL_BLOCKS, OUTPUT, POOL_BLOCKS, Outcome, Setup, line, run
+from pages import Table, write_tables
 
 from lorikeet_engine.cost import ModelCost, StepShape, intensity, step_work, theoretical_concurrency
-from lorikeet_engine.simulation.report.samples import mean
-from lorikeet_engine.simulation.shipped import load_device, load_model
+from lorikeet_engine.experiments.lines import itl_line, kv_line
+from lorikeet_engine.experiments.measures import Outcome, Peaks, peaks_of
+from lorikeet_engine.experiments.record import Reading
+from lorikeet_engine.experiments.scenarios.named import (
+    BLOCK,
+    PUBLISHED,
+    SHARES,
+    budgets,
+    concurrency,
+    lengths,
+    lengths_alone,
+    pools,
+    prefixes,
+)
+from lorikeet_engine.experiments.scenarios.setup import Setup
+from lorikeet_engine.experiments.targets.on_simulator import SimulatorTarget, simulator_target
+from lorikeet_engine.simulation.shipped import load_model
 
 DOCS = Path(__file__).parents[1] / "docs" / "simulation.md"
-LENGTHS = (256, 512, 1024, 2048, 4096)
-CLIENTS = (1, 2, 4, 8, 16, 32, 64)
-BUDGETS = (1024, 2048, 4096, 8192)
-SHARES = (0.0, 0.25, 0.5, 0.75)
+LENGTHS, OUTPUT = PUBLISHED.lengths, PUBLISHED.output
 RUNNING = (2, 5, 7, 10, 12, 15, 16)
 
 
@@ -63,56 +75,58 @@ class Row:
         return Figure(self.name, self.simulated, self.unit, target, self.holds)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """One table of the page."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-
-
-def published_rows(sweep: Sequence[Outcome], alone: Outcome) -> list[Row]:
+def published_rows(sweep: Sequence[Outcome], alone: Outcome, peaks: Peaks) -> list[Row]:
     """The length sweep, and what the sweep at one length says about interference."""
-    profile = load_device("rtx4090")
     short, long = sweep[0], sweep[-1]
-    middle = next(outcome for outcome in sweep if outcome.setup.length == alone.setup.length)
-    itl = line([(o.setup.length, 1000 * o.itl_p50) for o in sweep])
-    usage = line([(o.setup.length, o.usage * o.setup.pool_tokens) for o in sweep])
+    middle = next(outcome for outcome in sweep if length_of(outcome) == length_of(alone))
+    itl, usage = itl_line(sweep), kv_line(sweep)
     rows = [
-        Row("ITL p50, intercept", 16.36, itl[0], "ms", 0.08),
-        Row("ITL p50, slope", 0.00099, itl[1], "ms/token", 0.08),
-        Row("ITL p50, R²", 0.99998, itl[2]),
-        Row("peak KV use, slope x pool", 16.0, usage[1], "tokens/token", 0.01),
-        Row("peak KV use, R²", 0.9999, usage[2], "", 0.0, at_least=True),
-        Row("peak KV use at L=4096", 79.8, 100 * long.usage, "%"),
+        Row("ITL p50, intercept", 16.36, 1000 * itl.intercept, "ms", 0.08),
+        Row("ITL p50, slope", 0.00099, 1000 * itl.slope, "ms/token", 0.08),
+        Row("ITL p50, R²", 0.99998, itl.r_squared),
+        Row("peak KV use, slope x pool", 16.0, usage.slope, "tokens/token", 0.01),
+        Row("peak KV use, R²", 0.9999, usage.r_squared, "", 0.0, at_least=True),
+        Row("peak KV use at L=4096", 79.8, peak_percent(long), "%"),
     ]
     ends = ((short, 14.2, 81.6, 23.5, 822.5), (long, 53.2, 43.3, 87.9, 436.9))
     for outcome, mfu, mbu, tflops, gigabytes in ends:
-        at = f"at L={outcome.setup.length}"
+        at, whole = f"at L={length_of(outcome)}", outcome.window.whole
         rows += [
-            Row(f"MFU {at}", mfu, 100 * outcome.flops_s / profile.peak_flops, "%", 0.1),
-            Row(f"MBU {at}", mbu, 100 * outcome.read_s / profile.peak_bandwidth, "%", 0.1),
-            Row(f"FLOPs {at}", tflops, outcome.flops_s / 1e12, "TFLOP/s"),
-            Row(f"bytes read {at}", gigabytes, outcome.read_s / 1e9, "GB/s"),
+            Row(f"MFU {at}", mfu, 100 * whole.mfu(peaks), "%", 0.1),
+            Row(f"MBU {at}", mbu, 100 * whole.mbu(peaks), "%", 0.1),
+            Row(f"FLOPs {at}", tflops, whole.flops_s / 1e12, "TFLOP/s"),
+            Row(f"bytes read {at}", gigabytes, whole.read_s / 1e9, "GB/s"),
         ]
+    of_short, of_long = short.window, long.window
     return [
         *rows,
-        Row("iterations at L=256", 56.3, short.iterations_s, "1/s"),
+        Row("iterations at L=256", 56.3, of_short.whole.steps / of_short.seconds, "1/s"),
         Row("prefill of 1024 alone, p50 TTFT", 92.2, 1000 * alone.ttft_at(0.5), "ms"),
         Row("prefill of 1024 at C=16, p50 TTFT", 358.8, 1000 * middle.ttft_at(0.5), "ms"),
         Row("prefill interference", 3.9, middle.ttft_at(0.5) / alone.ttft_at(0.5), "x", 0.25),
-        Row("queueing at C=16, L=1024, mean", 47, 1000 * mean(middle.queue), "ms"),
+        Row("queueing at C=16, L=1024, mean", 47, 1000 * middle.mean_queue, "ms"),
         Row("p99 TTFT at L=4096", 6.0, long.ttft_at(0.99), "s"),
-        Row("p90 ITL at L=4096", 190, 1000 * long.gaps.percentile(0.9), "ms"),
-        Row("pure prefill steps at L=4096", 146, long.phase_flops_s("prefill") / 1e12, "TFLOP/s"),
-        Row("pure decode steps at L=4096", 12.3, long.phase_flops_s("decode") / 1e12, "TFLOP/s"),
-        Row("decode intensity at L=256", 15, intensity(short.phases["decode"][1]), "FLOP/byte"),
-        Row("decode intensity at L=4096", 12, intensity(long.phases["decode"][1]), "FLOP/byte"),
+        Row("p90 ITL at L=4096", 190, 1000 * long.gap_at(0.9), "ms"),
+        Row("pure prefill steps at L=4096", 146, of_long.phases["prefill"].flops_s / 1e12, "TFLOP/s"),
+        Row("pure decode steps at L=4096", 12.3, of_long.phases["decode"].flops_s / 1e12, "TFLOP/s"),
+        Row("decode intensity at L=256", 15, of_short.phases["decode"].intensity, "FLOP/byte"),
+        Row("decode intensity at L=4096", 12, of_long.phases["decode"].intensity, "FLOP/byte"),
         *intensity_rows(),
         Row("total tokens/s rise with L, 4096 : 256", 1.0, long.total_s / short.total_s, "x", 0.0, at_least=True),
         Row("output tokens/s fall with L, 256 : 4096", 1.0, short.output_s / long.output_s, "x", 0.0, at_least=True),
     ]
+
+
+def length_of(outcome: Outcome) -> int:
+    return int(outcome.setup["prompt_tokens"])
+
+
+def clients_of(outcome: Outcome) -> int:
+    return int(outcome.setup["concurrency"])
+
+
+def peak_percent(outcome: Outcome) -> float:
+    return 100 * (outcome.kv_peak or 0.0)
 
 
 def intensity_rows() -> list[Row]:
@@ -135,39 +149,43 @@ def length_table(title: str, outcomes: Sequence[Outcome]) -> Table:
     columns = ("L", "TTFT p50", "TTFT p99", "ITL p50", "ITL p90", "output/s", "tokens/s", "KV peak")
     rows = [
         (
-            str(o.setup.length),
+            str(length_of(o)),
             f"{1000 * o.ttft_at(0.5):.1f} ms",
             f"{o.ttft_at(0.99):.2f} s",
-            f"{1000 * o.itl_p50:.2f} ms",
-            f"{1000 * o.gaps.percentile(0.9):.1f} ms",
+            f"{1000 * o.gap_at(0.5):.2f} ms",
+            f"{1000 * o.gap_at(0.9):.1f} ms",
             f"{o.output_s:.0f}",
             f"{o.total_s:.0f}",
-            f"{100 * o.usage:.1f} %",
+            f"{peak_percent(o):.1f} %",
         )
         for o in outcomes
     ]
     return Table(title, columns, rows)
 
 
+def opening_rows(long: Outcome) -> list[tuple[int, Reading]]:
+    """Published running requests and the simulated state, by second; the published ones count from its first sample."""
+    return [(published, long.reading_at(i + 1)) for i, published in enumerate(RUNNING)]
+
+
 def opening_table(long: Outcome) -> Table:
-    """Running and waiting in the first seconds. The published seconds are those of its sampling, from its first one."""
-    rows = []
-    for i, published in enumerate(RUNNING):
-        sample = long.at(i + 1)
-        rows.append((str(i + 1), str(published), str(sample.running), str(16 - published), str(sample.waiting)))
+    rows = [
+        (str(i), str(published), str(found.running), str(16 - published), str(found.waiting))
+        for i, (published, found) in enumerate(opening_rows(long), start=1)
+    ]
     columns = ("second", "running, published", "simulated", "waiting, published", "simulated")
     return Table("Opening seconds at L=4096", columns, rows)
 
 
-def occupancy_table(clients: Sequence[Outcome], lengths: Sequence[Outcome], repeated: Outcome) -> tuple[Table, Row]:
+def occupancy_table(clients: Sequence[Outcome], by_length: Sequence[Outcome], repeated: Outcome) -> tuple[Table, Row]:
     """Both sweeps on one axis, and the factor between a crowded and a long-context load at equal occupancy."""
-    joined = sorted([*clients, *lengths], key=lambda o: (o.usage, o.setup.clients))
+    joined = sorted([*clients, *by_length], key=lambda o: (peak_percent(o), clients_of(o)))
     rows = [
-        (f"{100 * o.usage:.1f} %", str(o.setup.clients), str(o.setup.length), f"{o.output_s:.0f}", f"{o.total_s:.0f}")
+        (f"{peak_percent(o):.1f} %", str(clients_of(o)), str(length_of(o)), f"{o.output_s:.0f}", f"{o.total_s:.0f}")
         for o in [*joined, repeated]
     ]
-    long = max(lengths, key=lambda o: o.setup.length)
-    crowded_s = _between([(o.usage, o.output_s) for o in clients], long.usage)
+    long = max(by_length, key=length_of)
+    crowded_s = _between([(peak_percent(o), o.output_s) for o in clients], peak_percent(long))
     table = Table(
         "Concurrency at L=1024 and length at C=16, by KV occupancy; last, C=16 at L=1024 with another seed",
         ("KV peak", "C", "L", "output/s", "tokens/s"),
@@ -185,12 +203,12 @@ def _between(points: Sequence[tuple[float, float]], x: float) -> float:
 def budget_table(outcomes: Sequence[Outcome]) -> Table:
     rows = [
         (
-            str(o.setup.budget),
+            str(o.setup["max_num_batched_tokens"]),
             f"{o.ttft_at(0.5):.3f} s",
             f"{o.ttft_at(0.99):.2f} s",
-            f"{1000 * o.itl_p50:.2f} ms",
-            f"{1000 * o.gaps.percentile(0.9):.0f} ms",
-            f"{1000 * o.gaps.percentile(0.99):.0f} ms",
+            f"{1000 * o.gap_at(0.5):.2f} ms",
+            f"{1000 * o.gap_at(0.9):.0f} ms",
+            f"{1000 * o.gap_at(0.99):.0f} ms",
             f"{o.output_s:.0f}",
         )
         for o in outcomes
@@ -199,64 +217,70 @@ def budget_table(outcomes: Sequence[Outcome]) -> Table:
     return Table("What a larger token budget trades at L=4096", columns, rows)
 
 
-def pool_table(outcomes: Sequence[Outcome]) -> Table:
-    rows = [
-        (
-            f"{o.setup.pool_tokens:,}",
-            f"{o.setup.pool_blocks * BLOCK * KV_BYTES_PER_TOKEN / 2**30:.2f} GiB",
-            f"{theoretical_concurrency(o.setup.pool_blocks, BLOCK, 4096 + OUTPUT):.2f}",
-            f"{100 * o.usage:.1f} %",
-            f"{o.output_s:.0f}",
+def pool_table(outcomes: Sequence[Outcome], kv_bytes_per_token: int) -> Table:
+    rows = []
+    for o in outcomes:
+        tokens = o.point.pool_tokens or 0
+        rows.append(
+            (
+                f"{tokens:,}",
+                f"{tokens * kv_bytes_per_token / 2**30:.2f} GiB",
+                f"{theoretical_concurrency(tokens // BLOCK, BLOCK, 4096 + OUTPUT):.2f}",
+                f"{peak_percent(o):.1f} %",
+                f"{o.output_s:.0f}",
+            )
         )
-        for o in outcomes
-    ]
     columns = ("pool, tokens", "bytes", "requests that fit", "KV peak at C=16", "output/s")
     return Table("A larger KV pool at L=4096 (published: 79.8 % and 60 %; limits 20 and 26)", columns, rows)
 
 
-def sharing_table(lengths: Sequence[int], waves: int) -> Table:
+def sharing_table(outcomes: Sequence[Outcome]) -> Table:
     """How far shared prefixes flatten the growth of KV use with L."""
     rows = []
-    for share in SHARES:
-        outcomes = [
-            run(Setup(length=n, shared=int(n * share) // BLOCK * BLOCK, caching=True, waves=waves)) for n in lengths
-        ]
-        _, slope, _ = line([(o.setup.length, o.usage * o.setup.pool_tokens) for o in outcomes])
-        rows.append((f"{100 * share:.0f} %", f"{slope:.2f}", f"{100 * (1 - slope / 16):.0f} %"))
+    for i, share in enumerate(SHARES):
+        slope = kv_line(outcomes[i * len(LENGTHS) : (i + 1) * len(LENGTHS)]).slope
+        rows.append((f"{100 * share:.0f} %", f"{slope:.2f}", f"{100 * (1 - slope / PUBLISHED.clients):.0f} %"))
     columns = ("shared part of the prompt", "slope of KV use x pool", "below 16 by")
     return Table("Prefix cache on, prompts with a common head, C=16", columns, rows)
 
 
+def run(target: SimulatorTarget, setups: Sequence[Setup]) -> list[Outcome]:
+    return [Outcome(target.run(setup)) for setup in setups]
+
+
 def simulate(quick: bool) -> tuple[list[Row], list[Table]]:
-    waves = 6  # the figures of the first table are the same in a quick run
-    sweep = [run(Setup(length=length, waves=waves)) for length in LENGTHS]
-    singles = [run(Setup(length=length, clients=1, waves=4)) for length in LENGTHS]
-    rows = published_rows(sweep, singles[LENGTHS.index(1024)])
+    """The figures of the first table are the same in a quick run."""
+    target = simulator_target(PUBLISHED.model, PUBLISHED.device)
+    peaks = peaks_of(target.machine)
+    assert peaks
+    sweep, singles = run(target, lengths(PUBLISHED)), run(target, lengths_alone(PUBLISHED))
+    alone = next(outcome for outcome in singles if length_of(outcome) == PUBLISHED.crowded_length)
+    rows = published_rows(sweep, alone, peaks)
     tables = [length_table("Lengths at C=16", sweep), opening_table(sweep[-1])]
     if not quick:
-        clients = [run(Setup(length=1024, clients=n, waves=waves)) for n in CLIENTS]
-        repeated = run(Setup(length=1024, waves=waves, seed=2))
-        table, row = occupancy_table(clients, sweep, repeated)
+        again = replace(PUBLISHED.setup(1024), load=replace(PUBLISHED.setup(1024).load, seed=2))
+        table, row = occupancy_table(run(target, concurrency(PUBLISHED)), sweep, *run(target, [again]))
         rows.append(row)
         tables += [
             table,
             length_table("Lengths at C=1: prefill alone, measured", singles),
-            budget_table([run(Setup(length=4096, budget=budget, waves=waves)) for budget in BUDGETS]),
-            pool_table([run(Setup(length=4096, pool_blocks=n)) for n in (POOL_BLOCKS, LARGER_POOL_BLOCKS)]),
-            sharing_table(LENGTHS, waves),
-            protocol_table(singles[LENGTHS.index(1024)]),
+            budget_table(run(target, budgets(PUBLISHED))),
+            pool_table(run(target, pools(PUBLISHED)), target.hardware.cost.kv_bytes_per_token),
+            sharing_table(run(target, prefixes(PUBLISHED))),
+            protocol_table(target, alone),
         ]
     return rows, [published_table(rows), *tables]
 
 
-def protocol_table(alone: Outcome) -> Table:
+def protocol_table(target: SimulatorTarget, alone: Outcome) -> Table:
     """What the published experiment does not say, and how much TTFT at C=16 depends on it."""
     alone_s = alone.ttft_at(0.5)
     rows = []
     for pause_s in (0.0, 0.002, 0.005, 0.01):
         for waves in (3, 6, 10, 40):
-            outcome = run(Setup(length=1024, waves=waves, pause_s=pause_s))
-            p50, average = outcome.ttft_at(0.5), mean(outcome.ttft)
+            size = replace(PUBLISHED, pause_s=pause_s, requests_per_client=waves)
+            (outcome,) = run(target, [size.setup(1024)])
+            p50, average = outcome.ttft_at(0.5), outcome.mean_ttft
             rows.append(
                 (
                     f"{1000 * pause_s:g} ms",
@@ -265,28 +289,11 @@ def protocol_table(alone: Outcome) -> Table:
                     f"{p50 / alone_s:.2f}x",
                     f"{1000 * average:.0f} ms",
                     f"{average / alone_s:.2f}x",
-                    f"{1000 * mean(outcome.queue):.0f} ms",
+                    f"{1000 * outcome.mean_queue:.0f} ms",
                 )
             )
     columns = ("pause", "requests a client", "TTFT p50", "over alone", "TTFT mean", "over alone", "queueing, mean")
     return Table("Prefill interference at L=1024, by what is not known of the experiment", columns, rows)
-
-
-def write_docs(tables: Sequence[Table]) -> None:
-    """Replace what stands between the two marks."""
-    begin, end = "<!-- tables: begin -->", "<!-- tables: end -->"
-    text = DOCS.read_text()
-    head, tail = text[: text.index(begin)], text[text.index(end) :]
-    DOCS.write_text(head + begin + "\n\n" + "\n".join(markdown(table) for table in tables) + "\n" + tail)
-
-
-def markdown(table: Table) -> str:
-    lines = [f"### {table.title}", "", _line(table.columns), _line(["---"] * len(table.columns))]
-    return "\n".join([*lines, *(_line(row) for row in table.rows), ""])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -298,7 +305,7 @@ def main() -> None:
         print_table(table.title, table.columns, table.rows)
     write_json([row.figure() for row in rows], options.json)
     if options.docs:
-        write_docs(tables)
+        write_tables(tables, DOCS)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from lorikeet_engine.simulation.report.recorder import OpenRequest
 from lorikeet_engine.simulation.report.samples import BINS_PER_E, Gaps
 from lorikeet_engine.simulation.world import World
 
-READ_EVERY_S = 0.25
+READ_EVERY_S = 0.1
 MAX_READINGS = 1000
 
 
