@@ -19,6 +19,7 @@ from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.plan import Phase, PlanRow, StepPlan
 from lorikeet_engine.scheduling.request import NEVER, Request, Stage
 from lorikeet_engine.scheduling.waiting.caps import Cap
+from tests.support.costs import assert_costs_add_up
 from tests.support.scripted_engine_parts import ScriptedEngine, answer_alone
 
 IN_USE = (MemoryState.USED, MemoryState.RESERVED, MemoryState.IN_FLIGHT)
@@ -134,6 +135,7 @@ class Harness:
         assert self.unfinished() == []
         assert self.warming == set()
         assert len(loop.scheduler.caps) == 0
+        assert_costs_add_up(loop, self.requests.values())
         for request_id, request in self.requests.items():
             self._check_answer(request_id, request)
 

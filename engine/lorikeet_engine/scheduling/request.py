@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from lorikeet_engine.cost_vector import CostVector
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.kv.prefix_index import PrefixChain
 from lorikeet_engine.scheduling.plan import SamplingParams
@@ -69,6 +70,7 @@ class Request:
         n_scheduled: tokens whose keys and values the planned step writes, `n_computed` included.
         n_computed: tokens whose keys and values a finished step has written.
         n_charged: tokens that its tenant has paid for; what is computed again is not paid for again.
+        n_reached: the most tokens that were computed when it stopped running; below them all is computed again.
         n_lost: tokens that were computed and dropped at its last preemption.
         tried_step: the last step that looked at it.
         progressed_s, planned_step: when, and in which step, a part of its prompt was planned last.
@@ -76,6 +78,7 @@ class Request:
         n_deferrals: steps it waited for another request to compute the prefix they share.
         blocked_since_s: when it was first passed over for want of memory or of its adapter.
         adapter_wait_since_s: when it was first passed over for want of its adapter, `adapter_wait_s` all such waits.
+        cost: what it was charged for; answers and memory only when it stops running (`scheduling.costing`).
     """
 
     request_id: str
@@ -101,6 +104,7 @@ class Request:
     n_scheduled: int = 0
     n_computed: int = 0
     n_charged: int = 0
+    n_reached: int = 0
     n_lost: int = 0
     n_preemptions: int = 0
     n_deferrals: int = 0
@@ -113,6 +117,7 @@ class Request:
     blocked_since_s: float = NEVER
     adapter_wait_since_s: float = NEVER
     adapter_wait_s: float = 0.0
+    cost: CostVector = field(default_factory=CostVector)
 
     def __post_init__(self) -> None:
         self.n_prompt = len(self.prompt)

@@ -24,8 +24,10 @@ from lorikeet_engine.scheduling.batching.adapter_gate import AdapterGate
 from lorikeet_engine.scheduling.batching.batch import Batch
 from lorikeet_engine.scheduling.batching.doorkeeper import Doorkeeper
 from lorikeet_engine.scheduling.batching.preemption import SeatControl, VictimChoice
+from lorikeet_engine.scheduling.batching.prompt_chunks import PromptChunks
 from lorikeet_engine.scheduling.batching.running_set import RunningSet
 from lorikeet_engine.scheduling.batching.starter import Starter
+from lorikeet_engine.scheduling.costing import Costing
 from lorikeet_engine.scheduling.counters import SchedulerCounters, TenantLoad
 from lorikeet_engine.scheduling.events import Event, RequestFailure, TokenOutput
 from lorikeet_engine.scheduling.limits import SchedulerLimits
@@ -79,6 +81,7 @@ class Scheduler:
         self._adapters = AdapterGate(
             residency, max_adapters=limits.max_adapters_per_step, tenant_arena_share=limits.tenant_arena_share
         )
+        self.costing = Costing(cost, kv, residency, self.counters, itemsize=itemsize)
         starter = Starter(
             limits,
             kv=kv,
@@ -88,6 +91,10 @@ class Scheduler:
             prices=self._prices,
             caps=self.caps,
             counters=self.counters,
+            costing=self.costing,
+        )
+        self._chunks = PromptChunks(
+            kv, self._running, self._prices, enable_chunked_prefill=limits.enable_chunked_prefill
         )
         self._victims = VictimChoice(limits, kv=kv, cost=cost, profile=profile)
         self._seats = SeatControl(limits.max_num_seqs)
@@ -98,11 +105,10 @@ class Scheduler:
             adapters=self._adapters,
             seats=self._seats,
             starter=starter,
-            plan_first_chunk=self._add_chunk,
+            plan_first_chunk=self._chunks.add,
             patience_s=limits.barrier_after_s,
         )
-        self._planned = Batch(0, 0)
-        self._planned_s = 0.0
+        self._planned = Batch(0, 0, 0.0)
         self._step_id = 0
         self._serial = 0
         self._n_available = kv.n_available
@@ -209,17 +215,17 @@ class Scheduler:
 
     def plan(self, now: float) -> StepPlan | None:
         """The next step, or None when nothing can run now."""
+        self.costing.pass_time(now)
         self._step_id += 1
-        self._planned_s = now
-        batch = self._planned = Batch(self._step_id, self._limits.max_num_batched_tokens)
+        batch = self._planned = Batch(self._step_id, self._limits.max_num_batched_tokens, now)
         preempted = self._plan_decodes(batch, now)
-        self._plan_prefills(batch, of_this_step=True)
+        self._chunks.go_on(batch, of_this_step=True)
         if not preempted:
             self._door.let_pass(batch, now)
-        self._plan_prefills(batch)
+        self._chunks.go_on(batch)
         if not preempted:
             self._door.admit(batch, now)
-        for key in self._residency.take_evicted():
+        for key in self.counters.note_evicted(self._residency.take_evicted()):
             self._kv.cool(key)
         batch.is_saturated |= preempted
         self._rates.is_idle = not batch
@@ -229,10 +235,13 @@ class Scheduler:
         plan, self.last_shape = batch.write(
             self._residency, adapter_price=self._prices.adapter_per_byte, itemsize=self._itemsize
         )
+        self.costing.start_step(batch)
         return plan
 
     def commit(self, plan: StepPlan, result: StepResult, now: float) -> list[Event]:
         """Take over what the step did, at its end; requests that were aborted meanwhile are passed over."""
+        self.costing.pass_time(now)
+        self.costing.charge(self._planned, self.last_shape)
         events: list[Event] = list(self._planned.admissions)
         if self._planned.copying:
             self._kv.finish_copies()
@@ -262,7 +271,7 @@ class Scheduler:
             events.append(TokenOutput(request_id, token, finish_reason))
             if finish_reason:
                 self._release(request)
-        self._observe(result.seconds, now - self._planned_s)
+        self._observe(result.seconds, now - self._planned.planned_s)
         return events
 
     def fail(self, plan: StepPlan) -> list[RequestFailure]:
@@ -290,6 +299,8 @@ class Scheduler:
             if table is not None:
                 request.n_scheduled = n_tokens
                 batch.add_decode(request, table)
+            elif request.stage is Stage.RUNNING:
+                batch.passed_over.append(request)
         return preempted
 
     def _make_room(self, request: Request, batch: Batch, now: float) -> bool:
@@ -309,12 +320,14 @@ class Scheduler:
 
     def _preempt(self, request: Request, batch: Batch, now: float) -> None:
         way = self._victims.way(request)
+        self.costing.leave(request)
         request.chain.extend(request.tokens, request.n_computed)  # a fork's own blocks are not in it yet
         pairs = self._kv.swap_out(request.request_id, request.n_computed) if way == "swap" else None
         if pairs is not None:
             batch.swap_outs += [BlockCopy(device, host) for device, host in pairs]
             batch.copying.append(request)
             self.counters.swap_bytes["out"] += len(pairs) * self._kv.block_bytes
+            request.cost.swap_bytes += len(pairs) * self._kv.block_bytes
             request.stage = Stage.SWAPPED
         else:
             way = "recompute"
@@ -327,43 +340,13 @@ class Scheduler:
         self._room.park(request, now)  # wants its adapter before it lets go of it
         self._leave_batch(request)
 
-    def _plan_prefills(self, batch: Batch, *, of_this_step: bool = False) -> None:
-        """Go on with the prompts that were begun, as fairness would have them done; of equal ones the oldest first.
-
-        Args:
-            of_this_step: only with those that this step can finish.
-        """
-        for request in sorted(self._running, key=lambda request: (not request.goes_first, request.virtual_finish)):
-            is_begun = not request.decodes and request.planned_step != batch.step_id
-            if is_begun and batch.budget > 0 and not (of_this_step and request.n_left_to_compute > batch.budget):
-                self._add_chunk(request, batch)
-
-    def _add_chunk(self, request: Request, batch: Batch) -> None:
-        """Plan as much of the request's prompt as the budget allows, whole blocks but for the last chunk."""
-        start, n_left = request.n_computed, request.n_left_to_compute
-        n_tokens = min(n_left, batch.budget)
-        if n_tokens < n_left:
-            block_size = self._kv.block_size
-            n_tokens = (start + n_tokens) // block_size * block_size - start
-            if n_tokens <= 0 or not self._limits.enable_chunked_prefill:
-                return
-        stop = start + n_tokens
-        table = self._kv.grow(request.request_id, stop)
-        assert table is not None, "an admitted request was promised blocks for its whole prompt"
-        request.n_scheduled, request.progressed_s, request.planned_step = stop, self._planned_s, batch.step_id
-        if request.n_charged < stop:  # what is computed again is neither paid for nor counted again
-            n_new = max(0, min(stop, request.n_prompt) - request.n_charged)
-            request.account.charge(self._prices.input * n_new)
-            request.account.n_computed += n_new
-            request.n_charged = stop
-        batch.add_prefill(request, n_tokens, table)
-
     # -- the ends ------------------------------------------------------------------------------------------------------
 
     def _release(self, request: Request) -> None:
         """The one way out: give back what the request holds, wherever it is."""
         retired = request.adapter if request.adapter and self._residency.retired(request.adapter) else None
         if request.stage is Stage.RUNNING:
+            self.costing.leave(request)
             self._kv.release(request.request_id)
             self._leave_batch(request)
         else:

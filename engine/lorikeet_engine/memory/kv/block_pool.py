@@ -6,6 +6,9 @@
                     └ share ┘   └─ give_back while a copy runs ─▶ departing ┘ settle
 
 Knows no tokens and no requests, and moves nothing in a ledger: it says how many blocks went where.
+
+A held block's time is its holders' in equal parts. What each of them has had is brought forward only when the number
+of holders changes, so that time can pass without touching a block.
 """
 
 from __future__ import annotations
@@ -32,6 +35,9 @@ class BlockPool:
 
     Invariant: every usable block is held (`refs` ≥ 1), or is in exactly one of `clean` (a stack; no key), `lru`
     (oldest first; has a key) and `departing` (a copy that was planned still reads or writes it).
+
+    Attributes:
+        now_s: whoever counts how long blocks are held lets it grow.
     """
 
     def __init__(self, n_blocks: int) -> None:
@@ -46,26 +52,35 @@ class BlockPool:
         self.departing: dict[int, None] = {}
         self.copying: set[int] = set()
         self.n_shared = 0
+        self.now_s = 0.0
+        self._changed_s = [0.0] * n_blocks  # of a held block: when its holders became so many
+        self._part_s = [0.0] * n_blocks  # and what was each one's part until then, since it is held
 
     def take(self, n: int, owner: Owner) -> list[int]:
         """Hand out `n` clean blocks; the caller has made sure that there are so many."""
         if not n:
             return []
         clean, refs, owner_of = self.clean, self.refs, self.owner_of
+        changed_s, part_s, now_s = self._changed_s, self._part_s, self.now_s
         blocks = clean[: -n - 1 : -1]
         del clean[-n:]
         for block in blocks:
             refs[block] = 1
             owner_of[block] = owner
+            changed_s[block] = now_s
+            part_s[block] = 0.0
         return blocks
 
     def share(self, blocks: Iterable[int]) -> GivenBack:
         """One more holder for each block; returns from where those came that nobody held."""
         refs, lru, departing = self.refs, self.lru, self.departing
+        changed_s, part_s, now_s = self._changed_s, self._part_s, self.now_s
         n_cached = n_departing = 0
         for block in blocks:
             n_holders = refs[block]
             refs[block] = n_holders + 1
+            part_s[block] = part_s[block] + (now_s - changed_s[block]) / n_holders if n_holders else 0.0
+            changed_s[block] = now_s
             if n_holders == 1:
                 self.n_shared += 1
             elif not n_holders:
@@ -91,6 +106,8 @@ class BlockPool:
                 raise ValueError(f"block {block} is given back but nobody holds it")
             refs[block] = n_holders
             if n_holders:
+                self._part_s[block] += (self.now_s - self._changed_s[block]) / (n_holders + 1)
+                self._changed_s[block] = self.now_s
                 if n_holders == 1:
                     self.n_shared -= 1
             elif copying and block in copying:
@@ -103,6 +120,14 @@ class BlockPool:
                 lru[block] = None
                 n_cached += 1
         return GivenBack(n_clean, n_cached, n_departing)
+
+    def seconds(self, blocks: Iterable[int]) -> float:
+        """One holder's part of the time that these held blocks have been held, added up.
+
+        What it was when the holder came is to be taken off; of a block that nobody held before that is nothing.
+        """
+        refs, changed_s, part_s, now_s = self.refs, self._changed_s, self._part_s, self.now_s
+        return sum([part_s[block] + (now_s - changed_s[block]) / refs[block] for block in blocks])
 
     def clean_up(self, block: int) -> None:
         """A cached block that has lost its key can be taken."""

@@ -15,54 +15,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 from lorikeet_engine.memory.kv.charged_blocks import ChargedBlocks
 from lorikeet_engine.memory.kv.host_swap import HostSwap
 from lorikeet_engine.memory.kv.prefix_index import PrefixChain, PrefixHit
+from lorikeet_engine.memory.kv.tables import NO_SLOT, BlockTable, SwapIn, SwappedTable
 from lorikeet_engine.memory.ledger import MemoryState, Owner
-
-NO_SLOT = -1
-
-
-@dataclass(slots=True)
-class BlockTable:
-    """The blocks of a running request in token order, and how many more it was promised.
-
-    `n_committed` leading blocks need no commit any more; `view` is what the plan is given, kept until blocks change.
-    """
-
-    owner: Owner
-    chain: PrefixChain
-    blocks: list[int] = field(default_factory=list)
-    n_promised: int = 0
-    n_tokens: int = 0
-    n_committed: int = 0
-    view: tuple[int, ...] = ()
-
-
-@dataclass(slots=True)
-class SwappedTable:
-    """A request without device blocks: `slots[i]` keeps its block i, `NO_SLOT` one to be found by its key again."""
-
-    owner: Owner
-    chain: PrefixChain
-    n_computed: int
-    slots: list[int]
-
-    def kept(self) -> list[int]:
-        """The host slots it comes back for."""
-        return [slot for slot in self.slots if slot != NO_SLOT]
-
-
-class SwapIn(NamedTuple):
-    """How far a request that came back is computed, and the copies (host slot, device block) that bring it there."""
-
-    n_computed: int
-    copies: tuple[tuple[int, int], ...]
 
 
 class KvManager:
@@ -100,6 +60,18 @@ class KvManager:
         """Blocks that come back when the planned copies are done."""
         return len(self._blocks.pool.departing)
 
+    def pass_time(self, seconds: float) -> None:
+        """So long everything was held as it is now."""
+        self._blocks.pool.now_s += seconds
+
+    def block_seconds(self, request_id: str) -> float:
+        """What a running request has held, and was promised, since it was admitted or came back: blocks times how long.
+
+        Blocks that several hold count in equal parts, so that the requests' figures add up to used and reserved ones.
+        """
+        table, pool = self._tables[request_id], self._blocks.pool
+        return pool.seconds(table.blocks) - table.found_s + table.promised_seconds(pool.now_s)
+
     def blocks_for(self, n_tokens: int) -> int:
         return -(-n_tokens // self.block_size)
 
@@ -136,6 +108,7 @@ class KvManager:
         self._blocks.share(hit.blocks, owner)
         table = BlockTable(owner, chain, list(hit.blocks), n_committed=len(hit.blocks))
         table.n_tokens = len(hit.blocks) * self.block_size
+        table.found_s = self._blocks.pool.seconds(hit.blocks)
         self._promise(table, n_tokens)
         self._tables[request_id] = table
         self._blocks.index.start_computing(request_id, chain, len(hit.blocks))
@@ -209,6 +182,7 @@ class KvManager:
         self._blocks.share(shared, owner)
         child = BlockTable(owner, parent.chain.branch(n_full), shared, n_tokens=n_tokens_shared)
         child.n_committed = min(parent.n_committed, n_full)
+        child.found_s = self._blocks.pool.seconds(shared)
         copies: tuple[tuple[int, int], ...] = ()
         if n_tail:
             copies = ((parent.blocks[n_full], self._take_for_copy(child)),)
@@ -260,8 +234,9 @@ class KvManager:
         if self._host.is_filling(kept) or self.n_needed_to_return(request_id, n_tokens) > self.n_available:
             return None
         sources = self._sources_of(swapped)
-        self._blocks.share([block for block, _ in sources if block is not None], swapped.owner)
-        table = BlockTable(swapped.owner, swapped.chain)
+        found = [block for block, _ in sources if block is not None]
+        self._blocks.share(found, swapped.owner)
+        table = BlockTable(swapped.owner, swapped.chain, found_s=self._blocks.pool.seconds(found))
         copies = []
         for block, slot in sources:
             if block is not None:
@@ -343,7 +318,8 @@ class KvManager:
         n_promised = table.n_promised if table.n_promised < n else n
         if n - n_promised > self._blocks.n_available:
             return False
-        table.n_promised -= n_promised
+        if n_promised:
+            table.set_promise(table.n_promised - n_promised, self._blocks.pool.now_s)
         table.blocks += self._blocks.take(n, table.owner, n_promised=n_promised)
         table.view = tuple(table.blocks)
         return True
@@ -351,7 +327,7 @@ class KvManager:
     def _promise(self, table: BlockTable, n_tokens: int) -> None:
         """Set blocks aside until the table can cover `n_tokens`; the caller has made sure of the room."""
         table.view = tuple(table.blocks)
-        table.n_promised = self.blocks_for(n_tokens) - len(table.blocks)
+        table.set_promise(self.blocks_for(n_tokens) - len(table.blocks), self._blocks.pool.now_s)
         self._blocks.promise(table.n_promised, table.owner)
 
     def _take_for_copy(self, table: BlockTable) -> int:

@@ -5,6 +5,8 @@ Decides nothing; it keeps the token budget, groups rows by adapter, and writes t
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from lorikeet_engine.cost import StepShape, lora_row_flops
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.residency import AdapterResidency, Placement
@@ -15,21 +17,32 @@ from lorikeet_engine.scheduling.request import Request
 Group = list[tuple[Request, int, tuple[int, ...]]]  # request, tokens to compute, block table
 
 
+class AdapterRows(NamedTuple):
+    """One adapter's size in bytes, and the tokens that the step computes on it."""
+
+    n_bytes: int
+    n_decode: int
+    n_prefill: int
+
+
 class Batch:
     """Everything one step will do. A decode may be taken out again when its request is preempted."""
 
-    def __init__(self, step_id: int, budget: int) -> None:
+    def __init__(self, step_id: int, budget: int, planned_s: float) -> None:
         self.step_id = step_id
         self.budget = budget
+        self.planned_s = planned_s
         self.placements: list[Placement] = []
         self.swap_outs: list[BlockCopy] = []
         self.swap_ins: list[BlockCopy] = []
         self.copies: list[BlockCopy] = []
         self.copying: list[Request] = []  # whose copies these are
+        self.passed_over: list[Request] = []  # they decode, and no block was to be had
+        self.adapters: dict[AdapterKey, AdapterRows] = {}  # once it is written
+        self.prefills: Group = []
         self.admissions: list[Admitted] = []
         self.is_saturated = False  # somebody has to wait for want of budget, seats or KV
         self._decodes: dict[str, tuple[Request, int, tuple[int, ...]]] = {}
-        self._prefills: Group = []
 
     def add_decode(self, request: Request, table: tuple[int, ...]) -> None:
         self._decodes[request.request_id] = (request, 1, table)
@@ -39,8 +52,11 @@ class Batch:
         if self._decodes.pop(request.request_id, None):
             self.budget += 1
 
+    def has_decode(self, request: Request) -> bool:
+        return request.request_id in self._decodes
+
     def add_prefill(self, request: Request, n_tokens: int, table: tuple[int, ...]) -> None:
-        self._prefills.append((request, n_tokens, table))
+        self.prefills.append((request, n_tokens, table))
         self.budget -= n_tokens
 
     def close(self) -> None:
@@ -48,7 +64,7 @@ class Batch:
         self.budget = 0
 
     def __bool__(self) -> bool:
-        return bool(self._decodes or self._prefills or self.copying)
+        return bool(self._decodes or self.prefills or self.copying)
 
     def write(self, residency: AdapterResidency, *, adapter_price: float, itemsize: int) -> tuple[StepPlan, StepShape]:
         """The plan, its rows ordered by (phase, adapter with the base model last, arrival), and what it amounts to.
@@ -58,18 +74,22 @@ class Batch:
         rows: list[PlanRow] = []
         shape = StepShape()
         decodes = _by_adapter(list(self._decodes.values()))
-        prefills = _by_adapter(self._prefills)
-        sizes = {key: residency.n_bytes_of(key) for key in {*decodes, *prefills} if key is not None}
+        prefills = _by_adapter(self.prefills)
+        adapters = self.adapters
+        for key in {*decodes, *prefills}:
+            if key is not None:
+                n_prefill = sum(n for _, n, _ in prefills.get(key, ()))
+                adapters[key] = AdapterRows(residency.n_bytes_of(key), len(decodes.get(key, ())), n_prefill)
         for phase, groups in ((Phase.DECODE, decodes), (Phase.PREFILL, prefills)):
             for key in sorted(key for key in groups if key is not None):
-                group = groups[key]
+                group, n_bytes = groups[key], adapters[key].n_bytes
                 _write_group(rows, shape, phase, group, key, residency.base(key))
-                shape.lora_flops += lora_row_flops(sizes[key], itemsize=itemsize) * sum(n for _, n, _ in group)
+                shape.lora_flops += lora_row_flops(n_bytes, itemsize=itemsize) * sum(n for _, n, _ in group)
                 sharers = len(decodes.get(key, ())) + len(prefills.get(key, ()))
-                _charge_adapter(group, adapter_price * sizes[key] / sharers)
+                _charge_adapter(group, adapter_price * n_bytes / sharers)
             if None in groups:
                 _write_group(rows, shape, phase, groups[None], None, -1)
-        shape.lora_bytes = sum(sizes.values())
+        shape.lora_bytes = sum(rows.n_bytes for rows in adapters.values())
         plan = StepPlan(
             self.step_id,
             tuple(rows),

@@ -14,6 +14,7 @@ from lorikeet_engine.memory.ledger import Owner
 from lorikeet_engine.scheduling.batching.adapter_gate import AdapterGate, AdapterWait
 from lorikeet_engine.scheduling.batching.batch import Batch
 from lorikeet_engine.scheduling.batching.running_set import RunningSet
+from lorikeet_engine.scheduling.costing import Costing
 from lorikeet_engine.scheduling.counters import SchedulerCounters
 from lorikeet_engine.scheduling.events import Admitted
 from lorikeet_engine.scheduling.limits import SchedulerLimits, share_of
@@ -52,6 +53,7 @@ class Starter:
         prices: Prices,
         caps: Caps,
         counters: SchedulerCounters,
+        costing: Costing,
     ) -> None:
         self._kv = kv
         self._adapters = adapters
@@ -60,6 +62,7 @@ class Starter:
         self._prices = prices
         self._caps = caps
         self._counters = counters
+        self._costing = costing
         self._chunks = limits.enable_chunked_prefill
         self._watermark = max(1, int(WATERMARK * kv.n_usable))
         self._max_seats = max(1, int(limits.tenant_seat_share * limits.max_num_seqs))
@@ -101,6 +104,7 @@ class Starter:
         else:
             self._return_from_host(request, n_tokens, batch)
         self._enter(request, batch, now)
+        self._costing.enter(request, is_placing=place is not None)
         return Outcome.STARTED
 
     def _can_begin(self, n_left: int, batch: Batch) -> bool:
@@ -147,6 +151,7 @@ class Starter:
         batch.swap_ins += [BlockCopy(host, device) for host, device in back.copies]
         batch.copying.append(request)
         self._counters.swap_bytes["in"] += len(back.copies) * self._kv.block_bytes
+        request.cost.swap_bytes += len(back.copies) * self._kv.block_bytes
         self._counters.recomputed_tokens += max(0, request.n_computed - back.n_computed)
         request.n_computed = request.n_scheduled = back.n_computed
 
@@ -156,9 +161,9 @@ class Starter:
 
     def end_adapter_wait(self, request: Request, now: float) -> None:
         """It does not wait for its adapter, or not for that alone, any more."""
-        if request.adapter_wait_since_s < NEVER:
+        if request.adapter and request.adapter_wait_since_s < NEVER:
             waited_s = now - request.adapter_wait_since_s
-            self._counters.count_adapter_wait(waited_s)
+            self._counters.count_adapter_wait(request.adapter, waited_s)
             request.adapter_wait_s += waited_s
             request.adapter_wait_since_s = NEVER
 
