@@ -32,6 +32,8 @@ from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.model_spec import ModelSpec, load_model_spec
 from lorikeet_engine.models.served_linears import ServedLinears
 from lorikeet_engine.models.weights import Weights, load_weights
+from lorikeet_engine.observing.observatory import Observatory
+from lorikeet_engine.observing.observer import Observer
 from lorikeet_engine.ops.cpu import CpuOps
 from lorikeet_engine.ops.interface import Ops
 from lorikeet_engine.ops.native.int8 import Int8CpuOps
@@ -39,7 +41,7 @@ from lorikeet_engine.ops.native.library import NoNativeOps, load_library
 from lorikeet_engine.ops.native.ops import NativeCpuOps, covers
 from lorikeet_engine.profiling.step_timeline import StepTimeline
 from lorikeet_engine.profiling.timeline import NOT_PROFILED
-from lorikeet_engine.scheduling.limits import limits_of
+from lorikeet_engine.scheduling.limits import SchedulerLimits, limits_of
 from lorikeet_engine.scheduling.scheduler import Scheduler
 from lorikeet_engine.sizing.memory_budget import GPU_MAX_SEQS, GPU_SHARE, MemoryBudget, plan_memory
 from lorikeet_engine.sizing.step_memory import few_numbers
@@ -200,11 +202,12 @@ def build_engine(
     placement: Placement | None = None,
     timeline: StepTimeline | None = None,
     around: Callable[[ModelRunner], Any] | None = None,
+    observer: Observer | None = None,
 ) -> Engine:
     """Load the model, unless one is given, and size everything; with a `timeline`, time every op.
 
     `placement`: how the runner works with the device; unless given, as the device wants it. `around`: makes what the
-    loop drives in the runner's place, to watch the steps.
+    loop drives in the runner's place, to watch the steps. `observer`: keeps the figures; an `Observatory` unless given.
 
     Raises:
         UnsupportedModel: the model is not covered, or the memory does not suffice.
@@ -226,15 +229,11 @@ def build_engine(
     kv, residency = _build_pools(config, budget, n_grains=runner.arena.n_grains, grain_bytes=GRAIN * dtype.itemsize)
     name = str(dtype).removeprefix("torch.")
     cost = ModelCost.of(spec, itemsize=dtype.itemsize, int8_weights=model.quantization == "int8")
-    limits = limits_of(
-        config,
-        max_model_len=budget.max_model_len,
-        eos_token_ids=frozenset(spec.eos_token_ids),
-        vocab=spec.vocab,
-        cache_root=(f"{model.digest} {model.quantization}", name),
-    )
+    limits = _limits(config, model, budget, name)
     profile = profile_of(config.device)
     scheduler = Scheduler(limits, kv, residency, cost=cost, profile=profile, itemsize=dtype.itemsize)
+    sizes = residency.n_bytes_of
+    observer = observer or Observatory(tenants=scheduler.tenants, n_bytes_of=sizes, itemsize=dtype.itemsize)
     driven = around(runner) if around else runner
     loop = EngineLoop(
         scheduler=scheduler,
@@ -245,9 +244,20 @@ def build_engine(
         cost=cost,
         launcher=driven if overlaps else None,
         timeline=timeline or NOT_PROFILED,
+        observer=observer,
     )
     return Engine(
         config, loop, runner, loader, spec, budget, name, dtype.itemsize, model.digest, cost=cost, profile=profile
+    )
+
+
+def _limits(config: EngineConfig, model: LoadedModel, budget: MemoryBudget, dtype: str) -> SchedulerLimits:
+    return limits_of(
+        config,
+        max_model_len=budget.max_model_len,
+        eos_token_ids=frozenset(model.spec.eos_token_ids),
+        vocab=model.spec.vocab,
+        cache_root=(f"{model.digest} {model.quantization}", dtype),
     )
 
 

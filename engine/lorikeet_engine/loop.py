@@ -20,6 +20,8 @@ from lorikeet_engine.errors import AdapterRetired, DeviceLost, EngineError
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
 from lorikeet_engine.memory.kv.manager import KvManager
+from lorikeet_engine.memory.ledger import MemoryState
+from lorikeet_engine.observing.observer import NOT_OBSERVED, Observer, StepTaken
 from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
 from lorikeet_engine.scheduling.events import Event, RequestFailure
 from lorikeet_engine.scheduling.plan import StepPlan, StepResult
@@ -106,12 +108,18 @@ class WarmUp(NamedTuple):
 
 @dataclass(slots=True)
 class Flight:
-    """A step in the device's hands, and what was asked for meanwhile that would change what it computes with."""
+    """A step in the device's hands, and what was asked for meanwhile that would change what it computes with.
+
+    `running`, `waiting` and `kv_used_bytes` are as it was planned.
+    """
 
     plan: StepPlan
     kind: str
     began: float
-    placed_s: float
+    running: int
+    waiting: int
+    kv_used_bytes: int
+    placed_s: float = 0.0
     aborted: list[str] = field(default_factory=list)
     orders: list[Retirement | WarmUp] = field(default_factory=list)  # of one adapter the last one counts
 
@@ -130,6 +138,7 @@ class EngineLoop:
         cost: ModelCost,
         launcher: Launcher | None = None,
         timeline: Timeline = NOT_PROFILED,
+        observer: Observer = NOT_OBSERVED,
     ) -> None:
         """`launcher`: the runner, if it is one."""
         self.scheduler = scheduler
@@ -137,6 +146,7 @@ class EngineLoop:
         self.residency = residency
         self.warming = Warming(residency)
         self.counters = LoopCounters()
+        self.observer = observer
         self._loader = loader
         self._runner = runner
         self._launcher = launcher
@@ -151,9 +161,11 @@ class EngineLoop:
     def submit(self, requests: Sequence[Request], now: float, caps: Sequence[Cap] = ()) -> None:
         """Queue the requests of one submit; raises what `Scheduler.submit` raises."""
         self.scheduler.submit(requests, now, caps)
+        self.observer.submitted(requests)
 
     def abort(self, request_id: str) -> None:
         """Drop a request; no event of it comes any more."""
+        self.observer.aborted(request_id)
         if self._flight:
             self._flight.aborted.append(request_id)
         else:
@@ -183,7 +195,12 @@ class EngineLoop:
 
     def _retire(self, order: Retirement) -> list[RequestFailure]:
         self._warmed += self.warming.end(order.key, AdapterRetired("the adapter was taken out of service meanwhile"))
-        return self.scheduler.retire(order.key, force=order.force)
+        return self._ended(self.scheduler.retire(order.key, force=order.force))
+
+    def _ended(self, failures: list[RequestFailure]) -> list[RequestFailure]:
+        if failures:
+            self.observer.failed(failures)
+        return failures
 
     @property
     def has_work(self) -> bool:
@@ -203,21 +220,22 @@ class EngineLoop:
             landed, now = self._land(now)
             events += landed
         with phase("collect loads"):
-            events += self._collect_loads(now)
+            events += self._ended(self._collect_loads(now))
         with phase("reap"):
-            events += self.scheduler.reap(now)
+            events += self._ended(self.scheduler.reap(now))
         with phase("plan"):
             plan = self.scheduler.plan(now)
+            if news := self.scheduler.counters.take_adapter_news():
+                self.observer.adapters_moved(news)
         with phase("start loads"):
             self._move_images()
         if plan is None:
             return events
-        kind = self._kind_of_step()
-        self._timeline.computes(plan, kind)
+        flight = self._flight_of(plan, now)
+        self._timeline.computes(plan, flight.kind)
         # A failed placement leaves the arena unknown: it ends the process, not one request.
         with phase("place"):
-            placed_s = self._place_adapters(plan)
-        flight = Flight(plan, kind, now, placed_s)
+            flight.placed_s = self._place_adapters(plan)
         try:
             with phase("execute"):
                 if self._launcher:
@@ -262,13 +280,19 @@ class EngineLoop:
         with self._timeline.phase("commit"):
             events = self.scheduler.commit(flight.plan, result, end)
             self._count(flight.kind, len(result.sampled), seconds, end)
+        with self._timeline.phase("observe"):
+            step = StepTaken(
+                flight.plan, flight.kind, self.scheduler.last_shape, end, seconds,
+                flight.running, flight.waiting, flight.kv_used_bytes,
+            )  # fmt: skip
+            self.observer.stepped(step, events)
         return events
 
     def _fail(self, plan: StepPlan) -> list[RequestFailure]:
         """Called from where the error was caught."""
         log.exception("step %d with %d rows failed", plan.step_id, len(plan.rows))
         self.counters.steps["failed"] += 1
-        return self.scheduler.fail(plan)
+        return self._ended(self.scheduler.fail(plan))
 
     def tokens_per_second(self, now: float) -> float:
         """Sampled tokens a second over the last 10 s."""
@@ -316,11 +340,16 @@ class EngineLoop:
                 seconds += self._runner.move_extent(move.source, move.target, move.n_grains)
             seconds += self._runner.write_extent(placement.base, self._images[placement.key])
             self.residency.on_placed(placement.key)
+        if plan.placements:
+            self.observer.adapters_placed([placement.key for placement in plan.placements])
         return seconds
 
-    def _kind_of_step(self) -> str:
-        shape = self.scheduler.last_shape
-        return KIND_OF_STEP[bool(shape.n_prefill), bool(shape.n_decode)]
+    def _flight_of(self, plan: StepPlan, now: float) -> Flight:
+        scheduler, shape = self.scheduler, self.scheduler.last_shape
+        kind = KIND_OF_STEP[bool(shape.n_prefill), bool(shape.n_decode)]
+        return Flight(
+            plan, kind, now, scheduler.n_running, scheduler.n_waiting, kv_used_bytes=self.kv.ledger[MemoryState.USED]
+        )
 
     def _count(self, kind: str, n_sampled: int, seconds: float, end: float) -> None:
         shape, counters = self.scheduler.last_shape, self.counters

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from lorikeet_engine.cost import StepWork
 from lorikeet_engine.loop import EngineLoop
+from lorikeet_engine.observing.observer import Bins
 from lorikeet_engine.stats import (
     AdapterResidency,
     AdapterTraffic,
+    AdapterUse,
     EngineStats,
+    Histogram,
     PreemptionStats,
     PrefixStats,
     PrefixUse,
+    PromptHeads,
+    StepSample,
     TenantLoad,
     WorkDone,
 )
 
+MOST_PROMPT_HEADS = 20
 
-def measure(loop: EngineLoop, *, now: float, uptime_s: float, unsettled: int) -> EngineStats:
+
+def measure(
+    loop: EngineLoop, *, now: float, uptime_s: float, unsettled: int, names_adapters: bool = True
+) -> EngineStats:
+    """The figures now; without `names_adapters` they take as long whether it knows ten adapters or ten thousand."""
     scheduler, totals, counters = loop.scheduler, loop.counters, loop.scheduler.counters
+    observed = loop.observer.observed(now)
     return EngineStats(
         uptime_s=uptime_s,
         running=scheduler.n_running,
@@ -46,7 +57,10 @@ def measure(loop: EngineLoop, *, now: float, uptime_s: float, unsettled: int) ->
         host=loop.residency.host_ledger.snapshot(),
         swap=loop.kv.swap_snapshot(),
         prefix=_prefix(loop),
-        adapters=_adapters(loop, now),
+        adapters=_adapters(loop, now) if names_adapters else [],
+        adapters_by_state=loop.residency.by_state(),
+        adapter_uses=[AdapterUse(**use._asdict()) for use in observed.uses],
+        busiest_tenants=observed.tenants,
         adapter_traffic=AdapterTraffic(
             loads=dict(loop.residency.loads),
             evictions=dict(loop.residency.evictions),
@@ -64,7 +78,39 @@ def measure(loop: EngineLoop, *, now: float, uptime_s: float, unsettled: int) ->
         work_by_kind={kind: _work(work) for kind, work in totals.work.items()},
         step_time_error=scheduler.timing.error,
         ttft_error_s=counters.ttft_error_s,
+        histograms=[_histogram(bins) for bins in observed.bins],
+        kv_peak_bytes=observed.kv_peak_bytes,
+        fairness=observed.fairness,
     )
+
+
+def recent_steps(loop: EngineLoop, after_s: float) -> list[StepSample]:
+    """The steps that ended after then, as far as they are remembered; oldest first."""
+    return [StepSample(*step) for step in loop.observer.steps_after(after_s)]
+
+
+def prompt_heads(loop: EngineLoop) -> list[PromptHeads]:
+    """How alike the newest prompts are, of those tenants and adapters that look most up in the prefix cache."""
+    counters = loop.scheduler.counters
+    queries, hits = counters.prefix_queries, counters.prefix_hits
+    alike = loop.observer.prompts(MOST_PROMPT_HEADS, lambda whose: queries[whose])
+    return [
+        PromptHeads(
+            tenant=tenant,
+            adapter=adapter,
+            n_prompts=found.n_prompts,
+            mean_tokens=found.mean_tokens,
+            common_tokens=found.common_tokens,
+            tokens=found.tokens,
+            queried_tokens=queries[tenant, adapter],
+            hit_tokens=hits[tenant, adapter],
+        )
+        for (tenant, adapter), found in alike
+    ]
+
+
+def _histogram(bins: Bins) -> Histogram:
+    return Histogram(measure=bins.measure, by=bins.by, label=bins.label, counts=bins.counts, sum_s=bins.sum_s)
 
 
 def _prefix(loop: EngineLoop) -> PrefixStats:

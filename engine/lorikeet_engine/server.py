@@ -20,7 +20,7 @@ import zmq
 from lorikeet_engine.errors import EngineError, EngineUnavailable
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.loop import EngineLoop
-from lorikeet_engine.measure import measure
+from lorikeet_engine.measure import measure, prompt_heads, recent_steps
 from lorikeet_engine.messages import check, counts_of, failed, requests_of, warmed
 from lorikeet_engine.outbox.book import Book, Notebook, Use
 from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
@@ -142,7 +142,8 @@ class EngineServer:
         self._started_s = time.monotonic()
         self._book = Book(journal, unclaimed_after_s=unclaimed_after_s, now=self._started_s)
         self.last_turn_s = self._started_s
-        self.published = self.stats()  # for other threads: the live figures change while they are read
+        # For other threads: the live figures change while they are read.
+        self.published = self.stats(names_adapters=False)
         self._published_s = self._started_s
 
     def run(self) -> None:
@@ -187,16 +188,22 @@ class EngineServer:
                 self._send_warmed()
                 self._book.turn(self.last_turn_s)
         if self.last_turn_s - self._published_s > PUBLISH_EVERY_S:
-            self.published, self._published_s = self.stats(), self.last_turn_s
+            self.published, self._published_s = self.stats(names_adapters=False), self.last_turn_s
 
     def _wait_ms(self) -> int:
         if self._loop.is_computing:
             return 0
         return LOADING_WAIT_MS if self._loop.has_work else IDLE_WAIT_MS
 
-    def stats(self) -> EngineStats:
+    def stats(self, *, names_adapters: bool = True) -> EngineStats:
         now = time.monotonic()
-        return measure(self._loop, now=now, uptime_s=now - self._started_s, unsettled=self._book.n_ended)
+        return measure(
+            self._loop,
+            now=now,
+            uptime_s=now - self._started_s,
+            unsettled=self._book.n_ended,
+            names_adapters=names_adapters,
+        )
 
     def _receive_all(self) -> None:
         """What has come, but no more than `MESSAGES_A_TURN`: whoever floods the socket does not stop the loop."""
@@ -243,10 +250,10 @@ class EngineServer:
                 return Counts(ticket, [counts_of(use) for use in uses])
             case AskStats(ticket):
                 return Stats(ticket, self.stats())
-            case AskSteps(ticket):
-                return Steps(ticket, time.monotonic(), [])
+            case AskSteps(ticket, after_s):
+                return Steps(ticket, time.monotonic(), recent_steps(self._loop, after_s))
             case AskPrompts(ticket):
-                return Prompts(ticket, [])
+                return Prompts(ticket, prompt_heads(self._loop))
             case AskDesign(ticket):
                 return Design(ticket, self._design)
 

@@ -11,6 +11,7 @@ from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
 from lorikeet_engine.memory.kv.manager import KvManager
+from lorikeet_engine.observing.observatory import Observatory
 from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
 from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.plan import SamplingParams, StepPlan, StepResult
@@ -214,6 +215,7 @@ def scripted_engine(
     }
     runner, loader = ScriptedRunner(block_size), ScriptedLoader(adapter_grains, load_delay)
     scheduler = Scheduler(SchedulerLimits(**chosen | limits), kv, residency, cost=COST, profile=PROFILE)
+    observatory = Observatory(tenants=scheduler.tenants, n_bytes_of=residency.n_bytes_of, itemsize=2)
     loop = EngineLoop(
         scheduler=scheduler,
         kv=kv,
@@ -223,6 +225,7 @@ def scripted_engine(
         cost=COST,
         launcher=runner if overlaps else None,
         timeline=timeline,
+        observer=observatory,
     )
     return ScriptedEngine(loop, runner, loader)
 

@@ -52,9 +52,8 @@ class Observatory:
 
     # -- what the loop tells -------------------------------------------------------------------------------------------
 
-    def submitted(self, requests: Sequence[Request], now: float) -> None:
+    def submitted(self, requests: Sequence[Request]) -> None:
         first = requests[0]
-        self._service.look(now, self._tenant_loads)
         self._latency.begin(requests)
         self._prompts.add((first.tenant, first.adapter.digest if first.adapter else ""), first.prompt)
 
@@ -65,6 +64,9 @@ class Observatory:
         for failure in failures:
             self._latency.end(failure.request_id)
 
+    def adapters_placed(self, keys: Sequence[AdapterKey]) -> None:
+        self._uses.placed(keys)
+
     def adapters_moved(self, news: AdapterNews) -> None:
         self._uses.evicted(news.evicted)
         self._uses.stalled(news.stalls)
@@ -74,8 +76,6 @@ class Observatory:
         self._latency.take(events, step.end_s)
         if shape.lora_bytes:
             self._uses.computed(step.plan.rows)
-        if step.plan.placements:
-            self._uses.placed([placement.key for placement in step.plan.placements])
         self._steps.add(
             StepRecord(
                 step.end_s, step.kind, step.seconds, shape.n_decode, shape.decode_context, shape.n_prefill,
@@ -107,8 +107,8 @@ class Observatory:
     def steps_after(self, after_s: float) -> list[StepRecord]:
         return self._steps.after(after_s)
 
-    def prompts(self) -> Iterable[tuple[Whose, Alike]]:
-        return self._prompts.alike()
+    def prompts(self, n: int, rank: Callable[[Whose], int]) -> list[tuple[Whose, Alike]]:
+        return self._prompts.alike(n, rank)
 
     def _bins(self) -> Iterator[Bins]:
         latency = self._latency

@@ -5,11 +5,12 @@ Called between two steps, from the loop's thread, with the loop's own times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from lorikeet_engine.cost import StepShape
+from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.observing.prompt_heads import Alike, Whose
 from lorikeet_engine.observing.steps import StepRecord
 from lorikeet_engine.scheduling.counters import AdapterNews
@@ -66,7 +67,7 @@ class Observed:
 
 
 class Observer(Protocol):
-    def submitted(self, requests: Sequence[Request], now: float) -> None:
+    def submitted(self, requests: Sequence[Request]) -> None:
         """The requests of one submit are in the queue."""
         ...
 
@@ -74,6 +75,10 @@ class Observer(Protocol):
 
     def failed(self, failures: Iterable[RequestFailure]) -> None:
         """These ended outside of a step that ran."""
+        ...
+
+    def adapters_placed(self, keys: Sequence[AdapterKey]) -> None:
+        """These have been brought into the arena."""
         ...
 
     def adapters_moved(self, news: AdapterNews) -> None: ...
@@ -86,17 +91,19 @@ class Observer(Protocol):
 
     def steps_after(self, after_s: float) -> list[StepRecord]: ...
 
-    def prompts(self) -> Iterable[tuple[Whose, Alike]]:
-        """How alike the newest prompts are."""
+    def prompts(self, n: int, rank: Callable[[Whose], int]) -> list[tuple[Whose, Alike]]:
+        """How alike the newest prompts are, of the `n` owners that `rank` puts first."""
         ...
 
 
 class _NotObserved:
-    def submitted(self, requests: Sequence[Request], now: float) -> None: ...
+    def submitted(self, requests: Sequence[Request]) -> None: ...
 
     def aborted(self, request_id: str) -> None: ...
 
     def failed(self, failures: Iterable[RequestFailure]) -> None: ...
+
+    def adapters_placed(self, keys: Sequence[AdapterKey]) -> None: ...
 
     def adapters_moved(self, news: AdapterNews) -> None: ...
 
@@ -108,8 +115,8 @@ class _NotObserved:
     def steps_after(self, after_s: float) -> list[StepRecord]:  # noqa: ARG002
         return []
 
-    def prompts(self) -> Iterable[tuple[Whose, Alike]]:
-        return ()
+    def prompts(self, n: int, rank: Callable[[Whose], int]) -> list[tuple[Whose, Alike]]:  # noqa: ARG002
+        return []
 
 
 NOT_OBSERVED: Final[Observer] = _NotObserved()

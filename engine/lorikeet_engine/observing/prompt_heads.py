@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from heapq import nlargest
 from itertools import pairwise
 from statistics import fmean
 from sys import byteorder
@@ -56,9 +57,9 @@ class PromptHeads:
             words.byteswap()
         kept.append(Prompt(words.tobytes(), len(prompt)))
 
-    def alike(self) -> Iterator[tuple[Whose, Alike]]:
-        for whose, kept in self._kept.items():
-            yield whose, _compare(kept)
+    def alike(self, n: int, rank: Callable[[Whose], int]) -> list[tuple[Whose, Alike]]:
+        """Of the `n` owners that `rank` puts first."""
+        return [(whose, _compare(self._kept[whose])) for whose in nlargest(n, self._kept, key=rank)]
 
 
 def _compare(prompts: Sequence[Prompt]) -> Alike:

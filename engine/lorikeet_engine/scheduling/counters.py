@@ -82,8 +82,12 @@ class SchedulerCounters:
         self.adapter_news.evicted.extend(keys)
         return keys
 
-    def take_adapter_news(self) -> AdapterNews:
-        news, self.adapter_news = self.adapter_news, AdapterNews([], [])
+    def take_adapter_news(self) -> AdapterNews | None:
+        """What has happened since the last call; None for nothing."""
+        news = self.adapter_news
+        if not (news.evicted or news.stalls):
+            return None
+        self.adapter_news = AdapterNews([], [])
         return news
 
     def count_ttft(self, *, predicted_s: float, actual_s: float) -> None:

@@ -14,7 +14,7 @@ from lorikeet_engine.profiling.step_timeline import StepTimeline
 from tests.support.scripted_engine_parts import ScriptedEngine, request, scripted_engine
 from tests.support.trace_events import assert_nested, complete_events, inside, named
 
-PHASES = ["collect loads", "reap", "plan", "start loads", "place", "execute", "commit"]
+PHASES = ["collect loads", "reap", "plan", "start loads", "place", "execute", "commit", "observe"]
 
 
 def ticking() -> Iterator[int]:
