@@ -13,6 +13,7 @@ StepSeconds = Callable[[StepShape], float]
 # What a step is described by where measured steps are compared with others, and the field of a question it comes from.
 FIELD_OF = {
     "batch": "concurrency",
+    "batch_context": "concurrency",
     "context": "prompt_tokens",
     "prefill_tokens": "prompt_tokens",
     "prefill_context": "prompt_tokens",
@@ -20,6 +21,7 @@ FIELD_OF = {
 }
 WORDS = {
     "batch": "requests that decode in one step",
+    "batch_context": "tokens of context of all decoding requests together",
     "context": "tokens of context a decoding request, on average of a step",
     "prefill_tokens": "prompt tokens in one step",
     "prefill_context": "tokens that a prompt token looks back at, on average of a step",
@@ -36,6 +38,7 @@ def extent_of(shape: StepShape) -> dict[str, float]:
     extent: dict[str, float] = {"adapter_bytes": shape.lora_bytes}
     if shape.n_decode:
         extent["batch"] = shape.n_decode
+        extent["batch_context"] = shape.decode_context
         extent["context"] = shape.decode_context / shape.n_decode
     if shape.n_prefill:
         extent["prefill_tokens"] = shape.n_prefill

@@ -22,4 +22,5 @@ router = APIRouter(
 @router.post("/plan", operation_id="plan_capacity")
 async def plan_capacity(body: PlanQuestion, request: Request) -> Plan:
     """What a model on a device can carry. With `live`, questions beyond what the engine has done are refused."""
-    return await plan_for(body, get_context(request).engine_client)
+    context = get_context(request)
+    return await plan_for(body, context.engine_client, context.watch)

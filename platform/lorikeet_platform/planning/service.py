@@ -2,39 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from starlette.concurrency import run_in_threadpool
 
 from lorikeet_engine.client import EngineClient
 from lorikeet_engine.cost import DEVICES
 from lorikeet_engine.errors import EngineUnavailable
 from lorikeet_engine.simulation.shipped import MODELS
-from lorikeet_engine.stats import EngineDesign
+from lorikeet_engine.stats import EngineDesign, StepSample
+from lorikeet_platform.engine_watch.watch import EngineWatch
+from lorikeet_platform.engine_watch.window import Window
 from lorikeet_platform.errors import PlatformError, quoted
+from lorikeet_platform.planning.calibration import calibrate
+from lorikeet_platform.planning.comparing import calibration_shown
 from lorikeet_platform.planning.planner import load_of, make_plan
 from lorikeet_platform.planning.prediction import Load
 from lorikeet_platform.planning.schemas import Plan, PlanQuestion
 from lorikeet_platform.planning.subject import Subject, new_subject, running_subject, shipped_device, shipped_model
 
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The engine that answers: its model's name, and its design."""
+
+    model: str
+    design: EngineDesign
+
+
 NO_ENGINE = "No engine answers. Name a model and a device to plan without one."
 
 
-async def plan_for(question: PlanQuestion, client: EngineClient) -> Plan:
+async def plan_for(question: PlanQuestion, client: EngineClient, watch: EngineWatch) -> Plan:
     """Raises PlatformError: invalid_value naming the field, engine_unavailable where the question needs an engine."""
     load = load_of(question)
-    running: tuple[EngineDesign, str] | None = None
+    running: Running | None = None
+    steps: list[StepSample] = []
     if question.model is None or question.device is None or question.live:
         try:
-            running = await client.design(), client.info.model_name
+            running = Running(client.info.model_name, await client.design())
+            if question.live:
+                steps = (await client.steps()).samples
         except EngineUnavailable:
             raise PlatformError("engine_unavailable", NO_ENGINE) from None
-    return await run_in_threadpool(_plan, question, load, running)
+    return await run_in_threadpool(_plan, question, load, running, steps, watch.window())
 
 
-def _plan(question: PlanQuestion, load: Load, running: tuple[EngineDesign, str] | None) -> Plan:
-    return make_plan(load, subject_of(question, load, running))
+def _plan(
+    question: PlanQuestion, load: Load, running: Running | None, steps: list[StepSample], window: Window | None
+) -> Plan:
+    subject = subject_of(question, load, running)
+    if not question.live or running is None:
+        return make_plan(load, subject)
+    calibrated = calibrate(steps)
+    as_it_runs = running_subject(running.model, running.design, {}, running.design.max_model_len)
+    return make_plan(load, subject, calibrated, calibration_shown(as_it_runs, calibrated, window))
 
 
-def subject_of(question: PlanQuestion, load: Load, running: tuple[EngineDesign, str] | None) -> Subject:
+def subject_of(question: PlanQuestion, load: Load, running: Running | None) -> Subject:
     """What the question leaves out is the running engine's; a live question is about that engine alone."""
     knobs = question.knobs.model_dump(exclude_none=True)
     if running is None:
@@ -43,7 +68,7 @@ def subject_of(question: PlanQuestion, load: Load, running: tuple[EngineDesign, 
             shipped_device(_shipped("device", question.device)),
         )
         return new_subject(question.model or "", spec, profile, knobs, load.context)
-    design, name = running
+    design, name = running.design, running.model
     is_same_model, is_same_device = question.model in (None, name), question.device in (None, design.device.name)
     if is_same_model and is_same_device:
         return running_subject(name, design, knobs, load.context)
