@@ -22,6 +22,5 @@ class LedgerSnapshot:
     free: int
     fragmentation: int
     by_tenant: dict[str, int]
-    by_adapter: dict[str, int]
     shared: int = 0
     external_fragmentation: int = 0

@@ -32,7 +32,6 @@ A_POOL = LedgerSnapshot(
     free=400,
     fragmentation=7,
     by_tenant={"anna": 450, "ben": 150},
-    by_adapter={},
     shared=64,
     external_fragmentation=9,
 )

@@ -108,10 +108,8 @@ class PoolLedger:
 
     def snapshot(self, *, fragmentation: int = 0, external_fragmentation: int = 0, shared: int = 0) -> LedgerSnapshot:
         by_tenant: defaultdict[str, int] = defaultdict(int)
-        by_adapter: defaultdict[str, int] = defaultdict(int)
         for owner, held in self._held.items():
             by_tenant[owner.tenant] += held
-            by_adapter[owner.adapter or "base"] += held
         counts = self._bytes
         return LedgerSnapshot(
             name=self.name,
@@ -123,7 +121,6 @@ class PoolLedger:
             free=counts[MemoryState.FREE],
             fragmentation=fragmentation,
             by_tenant=dict(by_tenant),
-            by_adapter=dict(by_adapter),
             shared=shared,
             external_fragmentation=external_fragmentation,
         )

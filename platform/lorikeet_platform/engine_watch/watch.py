@@ -17,7 +17,6 @@ import msgspec
 
 from lorikeet_engine.client import EngineClient
 from lorikeet_engine.errors import EngineUnavailable
-from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 from lorikeet_engine.stats import EngineDesign, EngineStats, PromptHeads, StepSample
 from lorikeet_platform.clock import SECOND, Clock, now_us
 from lorikeet_platform.engine_watch.window import Reading, Window
@@ -136,10 +135,4 @@ def _is_another_process(before: Reading, after: EngineStats, at: float) -> bool:
 
 def _slim(reading: Reading) -> Reading:
     """Without what grows with the number of adapters: only the newest reading is asked for that."""
-    stats = reading.stats
-    ledgers = {name: _without_adapters(getattr(stats, name)) for name in ("kv", "arena", "host", "swap")}
-    return replace(reading, stats=msgspec.structs.replace(stats, adapters=[], **ledgers))
-
-
-def _without_adapters(ledger: LedgerSnapshot) -> LedgerSnapshot:
-    return replace(ledger, by_adapter={})
+    return replace(reading, stats=msgspec.structs.replace(reading.stats, adapters=[]))

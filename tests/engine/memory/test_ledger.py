@@ -31,7 +31,7 @@ def test_held_bytes_are_charged_to_tenant_and_adapter() -> None:
     ledger.move(60, ANNA, source=FREE, target=USED)
     ledger.move(10, BEN, source=FREE, target=USED)
     assert ledger.snapshot().by_tenant == {"anna": 60, "ben": 10}
-    assert ledger.snapshot().by_adapter == {"d1": 60, "base": 10}
+    assert ledger.held_by_owner() == {ANNA: 60, BEN: 10}
 
 
 def test_an_owner_disappears_with_its_last_byte() -> None:
