@@ -83,10 +83,10 @@ def published_rows(sweep: Sequence[Outcome], alone: Outcome, peaks: Peaks) -> li
     rows = [
         Row("ITL p50, intercept", 16.36, 1000 * itl.intercept, "ms", 0.08),
         Row("ITL p50, slope", 0.00099, 1000 * itl.slope, "ms/token", 0.08),
-        Row("ITL p50, R²", 0.99998, itl.r_squared),
+        Row("ITL p50, R²", 0.99998, itl.r_squared, "", 0.0001),
         Row("peak KV use, slope x pool", 16.0, usage.slope, "tokens/token", 0.01),
         Row("peak KV use, R²", 0.9999, usage.r_squared, "", 0.0, at_least=True),
-        Row("peak KV use at L=4096", 79.8, peak_percent(long), "%"),
+        Row("peak KV use at L=4096", 79.8, peak_percent(long), "%", 0.01),
     ]
     ends = ((short, 14.2, 81.6, 23.5, 822.5), (long, 53.2, 43.3, 87.9, 436.9))
     for outcome, mfu, mbu, tflops, gigabytes in ends:
@@ -94,23 +94,25 @@ def published_rows(sweep: Sequence[Outcome], alone: Outcome, peaks: Peaks) -> li
         rows += [
             Row(f"MFU {at}", mfu, 100 * whole.mfu(peaks), "%", 0.1),
             Row(f"MBU {at}", mbu, 100 * whole.mbu(peaks), "%", 0.1),
-            Row(f"FLOPs {at}", tflops, whole.flops_s / 1e12, "TFLOP/s"),
-            Row(f"bytes read {at}", gigabytes, whole.read_s / 1e9, "GB/s"),
+            Row(f"FLOPs {at}", tflops, whole.flops_s / 1e12, "TFLOP/s", 0.1),
+            Row(f"bytes read {at}", gigabytes, whole.read_s / 1e9, "GB/s", 0.1),
         ]
     of_short, of_long = short.window, long.window
+    prefill, decode = of_long.phases["prefill"], of_long.phases["decode"]
     return [
         *rows,
-        Row("iterations at L=256", 56.3, of_short.whole.steps / of_short.seconds, "1/s"),
-        Row("prefill of 1024 alone, p50 TTFT", 92.2, 1000 * alone.ttft_at(0.5), "ms"),
-        Row("prefill of 1024 at C=16, p50 TTFT", 358.8, 1000 * middle.ttft_at(0.5), "ms"),
+        Row("iterations at L=256", 56.3, of_short.whole.steps / of_short.seconds, "1/s", 0.1),
+        Row("prefill of 1024 alone, p50 TTFT", 92.2, 1000 * alone.ttft_at(0.5), "ms", 0.01),
+        Row("prefill of 1024 at C=16, p50 TTFT", 358.8, 1000 * middle.ttft_at(0.5), "ms", 0.25),
         Row("prefill interference", 3.9, middle.ttft_at(0.5) / alone.ttft_at(0.5), "x", 0.25),
         Row("queueing at C=16, L=1024, mean", 47, 1000 * middle.mean_queue, "ms"),
-        Row("p99 TTFT at L=4096", 6.0, long.ttft_at(0.99), "s"),
-        Row("p90 ITL at L=4096", 190, 1000 * long.gap_at(0.9), "ms"),
-        Row("pure prefill steps at L=4096", 146, of_long.phases["prefill"].flops_s / 1e12, "TFLOP/s"),
-        Row("pure decode steps at L=4096", 12.3, of_long.phases["decode"].flops_s / 1e12, "TFLOP/s"),
-        Row("decode intensity at L=256", 15, of_short.phases["decode"].intensity, "FLOP/byte"),
-        Row("decode intensity at L=4096", 12, of_long.phases["decode"].intensity, "FLOP/byte"),
+        Row("p99 TTFT at L=4096", 6.0, long.ttft_at(0.99), "s", 0.1),
+        Row("p90 ITL at L=4096", 190, 1000 * long.gap_at(0.9), "ms", 0.1),
+        Row("pure prefill steps at L=4096", 146, prefill.flops_s / 1e12, "TFLOP/s", 0.1),
+        Row("pure decode steps at L=4096", 12.3, decode.flops_s / 1e12, "TFLOP/s", 0.1),
+        Row("prefill over decode at L=4096", 12, prefill.flops_s / decode.flops_s, "x", 0.1),
+        Row("decode intensity at L=256", 15, of_short.phases["decode"].intensity, "FLOP/byte", 0.2),
+        Row("decode intensity at L=4096", 12, decode.intensity, "FLOP/byte", 0.2),
         *intensity_rows(),
         Row("total tokens/s rise with L, 4096 : 256", 1.0, long.total_s / short.total_s, "x", 0.0, at_least=True),
         Row("output tokens/s fall with L, 256 : 4096", 1.0, short.output_s / long.output_s, "x", 0.0, at_least=True),
@@ -136,7 +138,9 @@ def intensity_rows() -> list[Row]:
     for length, published in ((256, 242), (4096, 3867)):
         shape = StepShape()
         shape.add_prefill(length, 0, samples=True)
-        rows.append(Row(f"prefill intensity at L={length}", published, intensity(step_work(cost, shape)), "FLOP/byte"))
+        rows.append(
+            Row(f"prefill intensity at L={length}", published, intensity(step_work(cost, shape)), "FLOP/byte", 0.1)
+        )
     return rows
 
 
@@ -191,7 +195,7 @@ def occupancy_table(clients: Sequence[Outcome], by_length: Sequence[Outcome], re
         ("KV peak", "C", "L", "output/s", "tokens/s"),
         rows,
     )
-    return table, Row("output at equal KV occupancy, crowded : long", 3.9, crowded_s / long.output_s, "x")
+    return table, Row("output at equal KV occupancy, crowded : long", 3.9, crowded_s / long.output_s, "x", 0.1)
 
 
 def _between(points: Sequence[tuple[float, float]], x: float) -> float:
@@ -217,6 +221,18 @@ def budget_table(outcomes: Sequence[Outcome]) -> Table:
     return Table("What a larger token budget trades at L=4096", columns, rows)
 
 
+def pool_rows(larger: Outcome) -> list[Row]:
+    tokens = larger.point.pool_tokens or 0
+    return [
+        Row("peak KV use at L=4096, larger pool", 60, peak_percent(larger), "%", 0.02),
+        Row("requests of L=4096 that a larger pool holds", 26, int(fitting(tokens)), "", 0.0),
+    ]
+
+
+def fitting(pool_tokens: int) -> float:
+    return theoretical_concurrency(pool_tokens // BLOCK, BLOCK, 4096 + OUTPUT)
+
+
 def pool_table(outcomes: Sequence[Outcome], kv_bytes_per_token: int) -> Table:
     rows = []
     for o in outcomes:
@@ -225,7 +241,7 @@ def pool_table(outcomes: Sequence[Outcome], kv_bytes_per_token: int) -> Table:
             (
                 f"{tokens:,}",
                 f"{tokens * kv_bytes_per_token / 2**30:.2f} GiB",
-                f"{theoretical_concurrency(tokens // BLOCK, BLOCK, 4096 + OUTPUT):.2f}",
+                f"{fitting(tokens):.2f}",
                 f"{peak_percent(o):.1f} %",
                 f"{o.output_s:.0f}",
             )
@@ -249,23 +265,26 @@ def run(target: SimulatorTarget, setups: Sequence[Setup]) -> list[Outcome]:
 
 
 def simulate(quick: bool) -> tuple[list[Row], list[Table]]:
-    """The figures of the first table are the same in a quick run."""
+    """A quick run leaves tables out; its figures are the same."""
     target = simulator_target(PUBLISHED.model, PUBLISHED.device)
     peaks = peaks_of(target.machine)
     assert peaks
     sweep, singles = run(target, lengths(PUBLISHED)), run(target, lengths_alone(PUBLISHED))
     alone = next(outcome for outcome in singles if length_of(outcome) == PUBLISHED.crowded_length)
-    rows = published_rows(sweep, alone, peaks)
-    tables = [length_table("Lengths at C=16", sweep), opening_table(sweep[-1])]
+    again = replace(PUBLISHED.setup(1024), load=replace(PUBLISHED.setup(1024).load, seed=2))
+    by_clients, by_pool = run(target, concurrency(PUBLISHED)), run(target, pools(PUBLISHED))
+    joined, equal = occupancy_table(by_clients, sweep, *run(target, [again]))
+    rows = [*published_rows(sweep, alone, peaks), *pool_rows(by_pool[-1]), equal]
+    tables = [
+        length_table("Lengths at C=16", sweep),
+        opening_table(sweep[-1]),
+        joined,
+        length_table("Lengths at C=1: prefill alone, measured", singles),
+        pool_table(by_pool, target.hardware.cost.kv_bytes_per_token),
+    ]
     if not quick:
-        again = replace(PUBLISHED.setup(1024), load=replace(PUBLISHED.setup(1024).load, seed=2))
-        table, row = occupancy_table(run(target, concurrency(PUBLISHED)), sweep, *run(target, [again]))
-        rows.append(row)
         tables += [
-            table,
-            length_table("Lengths at C=1: prefill alone, measured", singles),
             budget_table(run(target, budgets(PUBLISHED))),
-            pool_table(run(target, pools(PUBLISHED)), target.hardware.cost.kv_bytes_per_token),
             sharing_table(run(target, prefixes(PUBLISHED))),
             protocol_table(target, alone),
         ]
