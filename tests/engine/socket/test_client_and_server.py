@@ -21,11 +21,11 @@ from tests.engine.socket.conftest import (
     StartEngine,
     answer,
     eventually,
-    free_port,
     generation_request,
     is_given_back,
     with_client,
 )
+from tests.support.ports import free_port
 from tests.support.scripted_engine_parts import answer_alone
 
 

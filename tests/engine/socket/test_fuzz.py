@@ -34,7 +34,8 @@ from lorikeet_engine.protocol import (
 )
 from lorikeet_engine.server import MAX_FRAME_BYTES
 from lorikeet_engine.socket_keys import SocketKeys, secure_client
-from tests.engine.socket.conftest import RunningEngine, StartEngine, answer, free_port, generation_request, with_client
+from tests.engine.socket.conftest import RunningEngine, StartEngine, answer, generation_request, with_client
+from tests.support.ports import free_port
 from tests.support.scripted_engine_parts import answer_alone
 
 N_FRAMES = 100_000

@@ -64,7 +64,7 @@ def test_owners_that_are_no_longer_kept_count_as_forgotten() -> None:
 
 def test_forgetting_one_key_looks_at_no_other() -> None:
     memory = filled(10_000)
-    started = time.perf_counter()
+    started = time.thread_time()
     for number in range(100):
         memory.forget("ten_x", f"key_x{number}")
-    assert (time.perf_counter() - started) / 100 < 0.001  # a look at all takes five times as long
+    assert (time.thread_time() - started) / 100 < 0.001  # a look at all takes five times as long
