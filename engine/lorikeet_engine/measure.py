@@ -78,6 +78,7 @@ def measure(
         work_by_kind={kind: _work(work) for kind, work in totals.work.items()},
         step_time_error=scheduler.timing.error,
         ttft_error_s=counters.ttft_error_s,
+        costs=scheduler.costing.totals(),
         histograms=[_histogram(bins) for bins in observed.bins],
         kv_peak_bytes=observed.kv_peak_bytes,
         fairness=observed.fairness,

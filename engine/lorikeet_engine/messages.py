@@ -53,11 +53,11 @@ def counts_of(use: Use) -> RequestCounts:
     return RequestCounts(
         request_id=use.request_id,
         tenant=use.tenant,
-        state=use.state,
+        state="running" if use.n_uncharged else use.state,
         prompt_tokens=use.prompt_tokens,
         cached_tokens=use.cached_tokens,
         completion_tokens=use.completion_tokens,
-        cost=None,
+        cost=use.cost if use.is_whole else None,
     )
 
 

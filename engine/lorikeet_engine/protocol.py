@@ -182,8 +182,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What one request has used. `state` is "running" (or waiting), "ended", or "lost": it ran when its engine died.
 
-    Tokens behind a stop string count here: only the client knows about those. `cost` is None of what an engine before
-    this one computed.
+    Tokens behind a stop string count here: only the client knows about those. `cost` is None while it runs, which it
+    does to the end of the step that it was aborted in, and of what an engine before this one computed.
     """
 
     request_id: str

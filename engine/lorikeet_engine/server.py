@@ -57,6 +57,7 @@ from lorikeet_engine.protocol import (
     sequence_id,
 )
 from lorikeet_engine.scheduling.events import Event, RequestFailure, TokenOutput
+from lorikeet_engine.scheduling.request import Request, Stage
 from lorikeet_engine.socket_keys import SocketKeys, keep_alive, secure_engine
 from lorikeet_engine.stats import EngineDesign, EngineStats
 
@@ -88,10 +89,11 @@ class Client:
 
 
 class Answer(NamedTuple):
-    """Whose one answer of a request is, and where its use is counted."""
+    """Whose one answer of a request is, where its use is counted, and what the engine makes it by."""
 
     client: Client
     use: Use
+    request: Request
 
 
 class WarmCaller(NamedTuple):
@@ -136,6 +138,7 @@ class EngineServer:
         self._socket.bind(endpoint)
         self._clients: dict[bytes, Client] = {}
         self._answers: dict[str, Answer] = {}  # by sequence id
+        self._landing: list[Answer] = []  # aborted in a step that is not over
         self._dropped_s = float("-inf")
         self._n_dropped = 0  # frames that were no messages, since it was last said
         self._stop = threading.Event()
@@ -186,6 +189,7 @@ class EngineServer:
             with phase("send"):
                 self._send_events(events)
                 self._send_warmed()
+                self._landing = [answer for answer in self._landing if not _charge(answer)]
                 self._book.turn(self.last_turn_s)
         if self.last_turn_s - self._published_s > PUBLISH_EVERY_S:
             self.published, self._published_s = self.stats(names_adapters=False), self.last_turn_s
@@ -278,7 +282,7 @@ class EngineServer:
             )
             for request in requests:
                 client.sequences.add(request.request_id)
-                self._answers[request.request_id] = Answer(client, use)
+                self._answers[request.request_id] = Answer(client, use, request)
 
     def _abort(self, client: Client, sequences: Iterable[str]) -> None:
         for name in client.sequences.intersection(sequences):
@@ -291,7 +295,7 @@ class EngineServer:
             answer = self._answers.get(event.request_id)
             if answer is None:
                 continue
-            client, use = answer
+            client, use, _ = answer
             if isinstance(event, RequestFailure):
                 self._send(client, failed(event.request_id, event.error))
                 self._forget(event.request_id)
@@ -326,9 +330,12 @@ class EngineServer:
             client.last_seen_s = GONE
 
     def _forget(self, name: str) -> None:
-        client, use = self._answers.pop(name)
-        client.sequences.discard(name)
-        self._book.end_answer(use, time.monotonic())
+        answer = self._answers.pop(name)
+        answer.client.sequences.discard(name)
+        self._book.end_answer(answer.use, time.monotonic())
+        answer.use.n_uncharged += 1
+        if not _charge(answer):
+            self._landing.append(answer)
 
     def _drop_silent_clients(self) -> None:
         limit = self.last_turn_s - CLIENT_TIMEOUT_S
@@ -340,3 +347,11 @@ class EngineServer:
         if self._n_dropped and self.last_turn_s - self._dropped_s > SAY_DROPPED_EVERY_S:
             log.warning("%d frames that are no messages of protocol %d were dropped", self._n_dropped, PROTOCOL_VERSION)
             self._n_dropped, self._dropped_s = 0, self.last_turn_s
+
+
+def _charge(answer: Answer) -> bool:
+    """Note what an answer has cost, if its request has ended: one that was aborted ends with the step in hand."""
+    has_ended = answer.request.stage is Stage.ENDED
+    if has_ended:
+        answer.use.charge(answer.request.cost)
+    return has_ended

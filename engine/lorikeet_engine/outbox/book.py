@@ -3,7 +3,8 @@
 A request is in the book from its submit until it is settled, whoever settles it. Its client has the first word; one
 that is gone, or stays silent, leaves its requests unclaimed, and whoever asks gets them. What was refused was never in
 the book; what ended without a token is, with zeros, as long as the engine lives. What is offered is first noted where
-it survives: an engine that came back with other figures would contradict what is on record by then.
+it survives: an engine that came back with other figures would contradict what is on record by then. What a request
+has cost does not survive.
 
 Knows no socket, no file and no clock: what has to survive this process goes to a journal.
 """
@@ -14,6 +15,8 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Protocol
+
+from lorikeet_engine.cost_vector import CostVector
 
 NOTED_EVERY_S = 1.0
 NOTED_TOKENS = 64  # of one request: no more than so many are lost with the engine
@@ -62,6 +65,8 @@ class Use:
         state: "running" (or waiting), "ended", or "lost": its engine died, and this is the last that it noted.
         n_answers: of those that are not over.
         noted_tokens: completion tokens that the journal knows of.
+        cost: of its answers that are over; None when it is from before a restart.
+        n_uncharged: answers that are over and whose cost is still to come.
     """
 
     request_id: str
@@ -75,6 +80,13 @@ class Use:
     ended_s: float = 0.0
     noted_tokens: int = 0
     is_settled: bool = False
+    cost: CostVector | None = None
+    n_uncharged: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all is known that there will be."""
+        return self.state != "running" and not self.n_uncharged
 
     @property
     def prompt_tokens(self) -> int:
@@ -83,6 +95,12 @@ class Use:
     @property
     def cached_tokens(self) -> int:
         return self.n_cached if self.completion_tokens else 0
+
+    def charge(self, cost: CostVector) -> None:
+        """What one of its answers that are over has cost."""
+        self.n_uncharged -= 1
+        if self.cost is not None:
+            self.cost.add(cost)
 
     def note(self) -> Note:
         self.noted_tokens = self.completion_tokens
@@ -123,7 +141,14 @@ class Book:
     def open(self, request_id: str, *, tenant: str, owner: str, n_prompt: int, n_answers: int) -> Use:
         """A request was taken. An id that comes again is another request, and the one before it is forgotten."""
         self.settle([request_id])
-        use = Use(request_id=request_id, tenant=tenant, owner=owner, n_prompt=n_prompt, n_answers=n_answers)
+        use = Use(
+            request_id=request_id,
+            tenant=tenant,
+            owner=owner,
+            n_prompt=n_prompt,
+            n_answers=n_answers,
+            cost=CostVector(),
+        )
         self._running[request_id] = use
         return use
 
@@ -171,7 +196,7 @@ class Book:
         return [shelf[request_id] for request_id in request_ids for shelf in shelves if request_id in shelf]
 
     def unclaimed(self, now: float) -> list[Use]:
-        """Ended requests that nobody claims and whose figures are safe, so many as one answer holds.
+        """Ended requests that nobody claims and whose figures are whole and safe, so many as one answer holds.
 
         Those that have been offered have their turn again behind all the others.
         """
@@ -181,7 +206,7 @@ class Book:
                 break
             self._unclaimed[use.request_id] = self._claimed.pop(use.request_id)
         unsafe = self._unsafe()
-        safe = (use for use in self._unclaimed.values() if use.request_id not in unsafe)
+        safe = (use for use in self._unclaimed.values() if use.request_id not in unsafe and use.is_whole)
         offered = list(islice(safe, MOST_OFFERED))
         for use in offered:
             self._unclaimed[use.request_id] = self._unclaimed.pop(use.request_id)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import zmq
 
@@ -46,6 +47,11 @@ def submit(request_id: str, **changes: Any) -> Submit:
     return Submit(request_id=request_id, **fields | changes)
 
 
+def tokens(found: Sequence[RequestCounts]) -> list[RequestCounts]:
+    """Without what they have cost, which `tests/engine/costing` looks at."""
+    return [msgspec.structs.replace(each, cost=None) for each in found]
+
+
 async def offered(client: EngineClient, n: int = 1) -> list[RequestCounts]:
     """What nobody claims, once it is `n` requests."""
     async with asyncio.timeout(5):
@@ -69,10 +75,10 @@ def test_the_engine_counts_what_the_client_got_until_it_is_settled(
             await answer(generation)
             (known,) = await client.counts([request.request_id])
             used = generation.usage
-            assert known == counts(
+            assert tokens([known])[0] == counts(
                 request.request_id, "ended", used.prompt_tokens, used.completion_tokens, cached=used.cached_tokens
             )
-        assert await client.counts(["three", "never", "one"]) == [
+        assert tokens(await client.counts(["three", "never", "one"])) == [
             counts("three", "ended", 2, 12),
             counts("one", "ended", 3, 6),
         ]
@@ -90,7 +96,7 @@ def test_cached_prompt_tokens_are_those_of_the_first_answer(start_engine: StartE
         again = await client.generate(generation_request("again", prompt=prompt, n=2))
         await answer(again)
         assert again.usage.cached_tokens == 16
-        assert await client.counts(["again"]) == [counts("again", "ended", 17, 12, cached=16)]
+        assert tokens(await client.counts(["again"])) == [counts("again", "ended", 17, 12, cached=16)]
 
     with_client(start_engine(), byte_model_dir, scenario)
 
@@ -107,9 +113,9 @@ def test_a_refused_request_was_never_there_and_one_that_waits_has_used_nothing(
             await answer(refused)
         waiting = await client.generate(generation_request("waiting", adapter_digest="slow"))
         await eventually(lambda: engine.parts.loop.has_work)
-        assert await client.counts(["refused", "waiting"]) == [counts("waiting", "running", 0, 0)]
+        assert tokens(await client.counts(["refused", "waiting"])) == [counts("waiting", "running", 0, 0)]
         await waiting.close()
-        assert await client.counts(["waiting"]) == [counts("waiting", "ended", 0, 0)]
+        assert tokens(await client.counts(["waiting"])) == [counts("waiting", "ended", 0, 0)]
 
     with_client(engine, byte_model_dir, scenario)
 
@@ -134,8 +140,8 @@ def test_what_its_client_does_not_settle_is_offered_to_whoever_asks(
     async def scenario(client: EngineClient) -> None:
         await answer(await client.generate(generation_request("left")))
         assert await client.counts() == []
-        assert await offered(client) == [counts("left", "ended", 3, 6)]
-        assert await offered(client) == [counts("left", "ended", 3, 6)], "as long as nobody settles it"
+        assert tokens(await offered(client)) == [counts("left", "ended", 3, 6)]
+        assert tokens(await offered(client)) == [counts("left", "ended", 3, 6)], "as long as nobody settles it"
         await client.settled(["left"])
         assert await client.counts() == []
 
@@ -170,7 +176,7 @@ def test_f_5_a_client_that_fell_silent_leaves_its_requests_to_the_others(
             found = {known.request_id: known for known in await offered(client, 2)}
         finally:
             await gone.stop()
-        assert found["ended"] == counts("ended", "ended", 3, 6)
+        assert tokens([found["ended"]])[0] == counts("ended", "ended", 3, 6)
         assert found["running"].state == "ended"
         assert 10 <= found["running"].completion_tokens < 120
         journal = tmp_path / "outbox.jsonl"
@@ -215,7 +221,7 @@ def test_f_1_the_next_engine_knows_what_was_not_settled_when_the_first_one_stopp
         await eventually(lambda: not client.ready)
         await client.wait_ready(5)
         assert await client.counts(["kept", "settled"]) == [counts("kept", "ended", 3, 6)]
-        assert await offered(client) == [counts("kept", "ended", 3, 6)]
+        assert tokens(await offered(client)) == [counts("kept", "ended", 3, 6)]
 
     with_client(first, byte_model_dir, scenario)
 
