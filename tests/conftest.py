@@ -62,7 +62,7 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `-n`, long ones begin first; one process runs them as they lie."""
+    """For `-n`; one process alone runs the tests as they lie."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: turn_of(item.nodeid))
 

@@ -22,8 +22,9 @@ TOGETHER: Final = {
     "tests/engine/device/native/": "native",
     "tests/tenancy/": "tenancy",
 }
-# What takes minutes begins first, so that no process is left with it when the others have ended.
-LONG_FIRST: Final = ("demo", "tenancy", "native", "uploads", "tests/endtoend/", "tests/engine/", "tests/platform/")
+# Long files begin first and short ones last, so that all processes end at about the same time. Servers that tests
+# share run on until the end and take their part of the cores, so whoever starts them comes late.
+TURNS: Final = ("native", "tests/endtoend/", "tests/engine/", "tests/platform/", "uploads", "tenancy", "demo")
 
 
 def unit_of(nodeid: str) -> str:
@@ -34,7 +35,7 @@ def unit_of(nodeid: str) -> str:
 def turn_of(nodeid: str) -> int:
     """The lower, the earlier a test's unit begins."""
     unit = unit_of(nodeid)
-    return next((turn for turn, start in enumerate(LONG_FIRST) if unit.startswith(start)), len(LONG_FIRST))
+    return next((turn for turn, start in enumerate(TURNS) if unit.startswith(start)), len(TURNS))
 
 
 class UnitByUnit(LoadScopeScheduling):  # type: ignore[misc]  # it comes without types
