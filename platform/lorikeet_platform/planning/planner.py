@@ -13,7 +13,15 @@ from lorikeet_platform.planning import sizing
 from lorikeet_platform.planning.calibration import Calibrated
 from lorikeet_platform.planning.pace import Pace
 from lorikeet_platform.planning.prediction import Load, Prediction, predict
-from lorikeet_platform.planning.schemas import Calibration, Estimate, Estimated, MemoryRow, Plan, PlanQuestion
+from lorikeet_platform.planning.schemas import (
+    Calibration,
+    CurvePoint,
+    Estimate,
+    Estimated,
+    MemoryRow,
+    Plan,
+    PlanQuestion,
+)
 from lorikeet_platform.planning.subject import Subject
 
 DEFAULT_TARGETS = ("q_proj", "v_proj")
@@ -56,6 +64,7 @@ def make_plan(
     """
     one_step = _pace(subject, calibrated)
     lora = sizing.lora_ledgers(subject, load) if load.n_adapters else None
+    curve = sizing.batch_curve(subject, load, one_step)
     outlook = _outlook(subject, load, calibrated)
     return Plan(
         basis="formulas" if calibrated is None else "live",
@@ -68,13 +77,13 @@ def make_plan(
         theoretical_concurrency=sizing.concurrency_of(subject, load.context),
         steps=sizing.sizing_steps(subject, load, one_step),
         concurrency_table=sizing.concurrency_table(subject, load),
-        curve=sizing.batch_curve(subject, load, one_step),
+        curve=curve,
         balanced_batch=sizing.balanced(subject, load),
         lora=lora,
         estimate=_estimate(outlook.prediction, calibrated),
         replicas=outlook.replicas,
         knobs=sizing.recommended_knobs(subject, load, lora),
-        notes=[*outlook.notes, *_notes(subject, load, outlook.prediction)],
+        notes=[*outlook.notes, *_notes(subject, load, outlook.prediction, curve)],
         calibration=shown,
     )
 
@@ -108,7 +117,7 @@ def _outlook(subject: Subject, load: Load, calibrated: Calibrated | None) -> Out
     share = replace(load, requests_per_s=load.requests_per_s / replicas)
     notes.append(
         f"One engine does {capacity:,.3g} requests/s with {busiest} at once; it is given at most "
-        f"{BUSY_SHARE:.0%} of that, so that its queue stays short."
+        f"{sizing.percent(BUSY_SHARE)} of that, so that its queue stays short."
     )
     return Outlook(predicted(subject, share, calibrated), replicas, tuple(notes))
 
@@ -132,7 +141,7 @@ def _estimate(prediction: Prediction, calibrated: Calibrated | None) -> Estimate
     )
 
 
-def _notes(subject: Subject, load: Load, prediction: Prediction) -> list[str]:
+def _notes(subject: Subject, load: Load, prediction: Prediction, curve: list[CurvePoint]) -> list[str]:
     notes = ["Every request has exactly these lengths and a prompt that no other one shares."]
     if load.concurrency:
         notes.append("TTFT is of clients that all start at once, and ask again as soon as they are answered.")
@@ -143,6 +152,12 @@ def _notes(subject: Subject, load: Load, prediction: Prediction) -> list[str]:
     elif prediction.preemptions:
         seats = sizing.suggested_seats(subject, load.context)
         notes.append(f"{prediction.preemptions} preemptions in the simulated run; max_num_seqs {seats} avoids them.")
+    full = sizing.saturating_batch(curve)
+    if full is not None and full.batch < sizing.suggested_seats(subject, load.context):
+        notes.append(
+            f"More than {full.batch} at once bring hardly more tokens a second, and tokens come slower: "
+            f"max_num_seqs {full.batch} favours latency."
+        )
     deadline_s = subject.config.ttft_deadline
     if deadline_s and prediction.ttft_s > deadline_s / 2:
         notes.append(f"ttft_deadline is {deadline_s:g} s: the engine would refuse requests that wait longer.")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lorikeet_adapters.modules import MODULES
 from lorikeet_engine.config import GIB, MIB
 from lorikeet_engine.cost import (
+    SUGGESTED_LOAD,
     StepShape,
     adapter_bytes,
     balanced_batch,
@@ -33,6 +34,7 @@ CONTEXTS = (1024, 4096, 32_768, 131_072)
 CONCURRENCIES = (1, 8, 32)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SETTING = "LORIKEET_ENGINE__"
+WORTH_DOUBLING = 1.1  # in tokens a second, of a batch twice as large
 SMALL_SHARE = 0.1  # of the KV pool: giving up that much for adapters is advised without asking
 
 
@@ -163,38 +165,60 @@ def lora_ledgers(subject: Subject, load: Load) -> LoraLedgers:
 
 def recommended_knobs(subject: Subject, load: Load, lora: LoraLedgers | None) -> list[RecommendedKnob]:
     config, context = subject.config, load.context
-    concurrency = concurrency_of(subject, context)
+    concurrency, seats = concurrency_of(subject, context), suggested_seats(subject, context)
+    arena = _larger_arena(subject, load, lora)
     knobs = [
-        _knob("max_num_seqs", suggested_seats(subject, context), f"65 % of the {concurrency:,.1f} that fit"),
+        _knob("max_num_seqs", seats, f"{percent(SUGGESTED_LOAD)} of the {concurrency:,.1f} that fit"),
         _knob("max_num_batched_tokens", config.max_num_batched_tokens, "a start for a load test"),
-        _knob("kv_cache_bytes", *_pool(subject)),
+        _pool(subject, load, 0 if arena is None else arena.value - config.adapter_pool_bytes),
     ]
     if subject.is_stretched:
         knobs.append(_knob("max_model_len", subject.max_model_len, "the automatic length does not suit this workload"))
-    if lora is not None and lora.resident < load.n_adapters:
-        modules = modules_of(load.targets)
-        needed = load.n_adapters * arena_bytes(subject.spec, load.rank, modules=modules, itemsize=subject.itemsize)
-        more, pool = needed - config.adapter_pool_bytes, subject.n_blocks * subject.block_bytes
-        if more <= SMALL_SHARE * pool:
-            cost = more / request_bytes(subject, context)
-            why = f"holds all {load.n_adapters:,} adapters, for the KV of {cost:,.1f} requests"
-            knobs.append(_knob("adapter_pool_bytes", needed, why))
-    return knobs
+    return knobs if arena is None else [*knobs, arena]
 
 
-def _pool(subject: Subject) -> tuple[int, str]:
-    pool, left = subject.n_blocks * subject.block_bytes + subject.block_bytes, dict(subject.memory).get("left", 0)
-    more = left // subject.block_bytes * subject.block_bytes
-    if subject.config.device == "cpu" and more > 0:
-        return pool + more, f"{size(more)} more than planned with would use all memory that is left"
-    return pool, "what was planned with; it fills the memory"
+def _larger_arena(subject: Subject, load: Load, lora: LoraLedgers | None) -> RecommendedKnob | None:
+    """Room for all adapters, where memory is left for it or little KV is given up."""
+    if lora is None or lora.resident >= load.n_adapters:
+        return None
+    modules = modules_of(load.targets)
+    needed = load.n_adapters * arena_bytes(subject.spec, load.rank, modules=modules, itemsize=subject.itemsize)
+    more = needed - subject.config.adapter_pool_bytes - dict(subject.memory).get("left", 0)
+    if more > SMALL_SHARE * subject.n_blocks * subject.block_bytes:
+        return None
+    cost = (
+        "memory that is left" if more <= 0 else f"the KV of {more / request_bytes(subject, load.context):,.1f} requests"
+    )
+    return _knob("adapter_pool_bytes", needed, f"holds all {load.n_adapters:,} adapters, for {cost}")
+
+
+def _pool(subject: Subject, load: Load, arena_takes: float) -> RecommendedKnob:
+    """As it is, or what is left of a host's memory too, where the load wants more than fits."""
+    pool = (subject.n_blocks + 1) * subject.block_bytes
+    left = dict(subject.memory).get("left", 0) - arena_takes
+    more = int(max(0, left) // subject.block_bytes * subject.block_bytes)
+    if subject.config.device == "cpu" and more and load.concurrency > suggested_seats(subject, load.context):
+        return _knob("kv_cache_bytes", pool + more, f"{size(more)} more: all memory that is left")
+    return _knob("kv_cache_bytes", pool, f"as planned with: {concurrency_of(subject, load.context):,.1f} such requests")
 
 
 def _knob(name: str, value: int | float, why: str) -> RecommendedKnob:
     return RecommendedKnob(name=name, setting=f"{SETTING}{name.upper()}={value}", value=value, why=why)
 
 
+def saturating_batch(curve: Sequence[CurvePoint]) -> CurvePoint | None:
+    """The smallest batch whose double brings hardly more tokens a second; None where the curve does not get there."""
+    by_batch = {point.batch: point for point in curve}
+    for point in curve:
+        double = by_batch.get(2 * point.batch)
+        if double and double.output_tokens_per_s < WORTH_DOUBLING * point.output_tokens_per_s:
+            return point
+    return None
+
+
 def size(n_bytes: float) -> str:
+    if n_bytes == 0:
+        return "0"
     for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
         if n_bytes >= unit:
             return f"{n_bytes / unit:,.2f} {name}"
@@ -203,3 +227,7 @@ def size(n_bytes: float) -> str:
 
 def milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:,.1f} ms" if seconds < 1 else f"{seconds:,.2f} s"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
