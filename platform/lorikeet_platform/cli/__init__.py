@@ -19,6 +19,7 @@ from lorikeet_platform.cli.commands import (
     keys,
     limits,
     maintenance,
+    plan,
     servers,
     simulate,
     tenants,
@@ -47,6 +48,7 @@ app.add_typer(audit.app, name="audit")
 app.add_typer(jobs.app, name="jobs")
 app.command()(chat.chat)
 app.command()(doctor.doctor)
+app.command()(plan.plan)
 app.command()(simulate.simulate)
 
 
