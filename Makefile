@@ -16,7 +16,7 @@ TORCH_CPU_INDEX ?=
 # Processes that share the Python tests; each may take 5 GB of memory.
 TEST_PROCESSES ?= 2
 
-.PHONY: help serve test test-fast lint format venv ui bench gpu-check screenshots
+.PHONY: help serve test test-fast lint format venv ui bench gpu-check screenshots monitoring
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' Makefile | sed 's/:.*##/\t/' | expand -t 14
 
@@ -64,6 +64,9 @@ gpu-check:       ## correctness and benchmarks on a GPU; DRY_RUN=1 where there i
 
 screenshots: $(VENV)/.ready-test ui    ## take README's pictures anew with the browser test
 	$(BIN)/python -m pytest tests/browser --screenshots docs/images
+
+monitoring: $(VENV)/.ready    ## write dashboards, alerts and the table of metrics anew
+	$(BIN)/python -m lorikeet_platform.tools.monitoring
 
 # ---- environment ----
 

@@ -56,12 +56,12 @@ class LedgerFigures(Collector):
         yield CounterMetricFamily(
             "lorikeet_usage_reaped", "Usage records that had no owner.", value=_total(reaped, "reaped")
         )
+        mismatch = GaugeMetricFamily(
+            "lorikeet_ledger_mismatch", "Sums that the ledger's books did not agree on at the last check."
+        )
         if (found := rounds.get(check.NAME)) is not None:
-            yield GaugeMetricFamily(
-                "lorikeet_ledger_mismatch",
-                "Sums that the ledger's books did not agree on at the last check.",
-                value=found.get("mismatches", 0),
-            )
+            mismatch.add_metric([], found.get("mismatches", 0))
+        yield mismatch
 
     def _rounds(self) -> Mapping[str, Mapping[str, Any]]:
         try:
