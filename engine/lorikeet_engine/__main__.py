@@ -15,14 +15,13 @@ from pathlib import Path
 from types import FrameType
 
 import zmq
-from prometheus_client import CollectorRegistry
 
 from lorikeet_engine.build import Engine, build_engine
 from lorikeet_engine.config import EngineConfig, read_config
 from lorikeet_engine.design import describe
 from lorikeet_engine.errors import EngineError
 from lorikeet_engine.health import HealthServer
-from lorikeet_engine.metrics import EngineCollector
+from lorikeet_engine.metrics import families, render
 from lorikeet_engine.outbox.journal import Journal
 from lorikeet_engine.profiling.step_timeline import MAX_STEPS, StepTimeline
 from lorikeet_engine.profiling.timeline import NOT_PROFILED
@@ -91,12 +90,10 @@ def _timeline(n_steps: str, file: str) -> StepTimeline:
 
 
 def _health_server(config: EngineConfig, server: EngineServer) -> HealthServer:
-    registry = CollectorRegistry()
-    EngineCollector(lambda: server.published, registry)
     return HealthServer(
         host=config.health_host,
         port=config.health_port,
-        registry=registry,
+        metrics=lambda: render(families(server.published)),
         is_live=lambda: time.monotonic() - server.last_turn_s < STANDSTILL_S,
         is_ready=lambda: not server.stopping,
     )

@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from lorikeet_engine.metrics.exposition import CONTENT_TYPE
 
 
 class HealthServer:
     """Serves health and metrics from a thread of its own.
 
     Args:
+        metrics: what to answer a scrape.
         is_live: whether the loop still turns.
         is_ready: whether work is taken.
     """
@@ -23,7 +23,7 @@ class HealthServer:
         *,
         host: str,
         port: int,
-        registry: CollectorRegistry,
+        metrics: Callable[[], bytes],
         is_live: Callable[[], bool],
         is_ready: Callable[[], bool],
     ) -> None:
@@ -38,7 +38,7 @@ class HealthServer:
                     case "/readyz":
                         self._answer(200 if is_ready() else 503, b"ok\n" if is_ready() else b"not ready\n")
                     case "/metrics":
-                        self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
+                        self._answer(200, metrics(), CONTENT_TYPE)
                     case _:
                         self._answer(404, b"not found\n")
 

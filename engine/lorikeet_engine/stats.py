@@ -235,10 +235,10 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     work_by_kind: dict[str, WorkDone]
     step_time_error: float
     ttft_error_s: float
-    adapters_by_state: dict[str, int] = {}
-    adapter_uses: list[AdapterUse] = []
-    busiest_tenants: list[str] = []
-    histograms: list[Histogram] = []
+    adapters_by_state: dict[str, int]
+    adapter_uses: list[AdapterUse]
+    busiest_tenants: list[str]
+    histograms: list[Histogram]
     costs: CostVector = msgspec.field(default_factory=CostVector)
-    kv_peak_bytes: int = 0
-    fairness: float = 1.0
+    kv_peak_bytes: int
+    fairness: float

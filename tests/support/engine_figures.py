@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,13 @@ import msgspec
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 from lorikeet_engine.simulation.shipped import load_model
 from lorikeet_engine.stats import (
+    BOUNDS_S,
     AdapterResidency,
     AdapterTraffic,
+    AdapterUse,
     EngineDesign,
     EngineStats,
+    Histogram,
     PreemptionStats,
     PrefixStats,
     PrefixUse,
@@ -50,6 +54,20 @@ def resident(
     return AdapterResidency(
         tenant=tenant, digest=digest, state=state, bytes=n_bytes, requests=requests, waiting=waiting, heat=heat
     )
+
+
+def histogram(measure: str, by: str, label: str, *seconds: float) -> Histogram:
+    """What was counted when something took so long each time."""
+    counts = [0] * (len(BOUNDS_S) + 1)
+    for each in seconds:
+        counts[bisect_left(BOUNDS_S, each)] += 1
+    return Histogram(measure=measure, by=by, label=label, counts=counts, sum_s=sum(seconds))
+
+
+def adapter_use(digest: str, *, tenant: str = "anna", **figures: Any) -> AdapterUse:
+    nothing: dict[str, Any] = dict.fromkeys(("tokens", "loads", "evictions"), 0)
+    nothing |= dict.fromkeys(("stall_s", "read_bytes", "row_flops"), 0.0)
+    return AdapterUse(tenant=tenant, digest=digest, **nothing | figures)
 
 
 def engine_stats(**changes: Any) -> EngineStats:
@@ -99,6 +117,22 @@ def engine_stats(**changes: Any) -> EngineStats:
         },
         step_time_error=0.03,
         ttft_error_s=0.25,
+        adapters_by_state={"resident": 1, "host": 1},
+        adapter_uses=[
+            adapter_use("ab", tokens=70, loads=3, evictions=2, stall_s=1.25, read_bytes=1e6, row_flops=2e6),
+            adapter_use("", tenant="", tokens=30, loads=8, evictions=2, stall_s=0.25, read_bytes=3e5, row_flops=4e5),
+        ],
+        busiest_tenants=["anna", "ben"],
+        histograms=[
+            histogram("ttft", "kind", "base", 0.05, 0.3),
+            histogram("ttft", "kind", "adapter", 0.02),
+            histogram("ttft", "tenant", "anna", 0.05, 0.02),
+            histogram("ttft", "tenant", "other", 0.3),
+            histogram("adapter_wait", "adapter", "ab", 0.01),
+            histogram("step", "kind", "decode", 0.1, 0.12, 200.0),
+        ],
+        kv_peak_bytes=350,
+        fairness=0.75,
     )
     return msgspec.structs.replace(stats, **changes)
 
