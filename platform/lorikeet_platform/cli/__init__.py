@@ -13,6 +13,7 @@ import typer
 from lorikeet_platform.cli.commands import (
     adapters,
     audit,
+    bench,
     chat,
     doctor,
     jobs,
@@ -50,6 +51,7 @@ app.command()(chat.chat)
 app.command()(doctor.doctor)
 app.command()(plan.plan)
 app.command()(simulate.simulate)
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> NoReturn:

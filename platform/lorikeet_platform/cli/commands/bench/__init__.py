@@ -2,4 +2,8 @@
 
 import typer
 
+from lorikeet_platform.cli.commands.bench import serve, sweep
+
 app = typer.Typer(help="Load a server, sweep a setting, draw what came of it.", no_args_is_help=True)
+app.command("serve")(serve.serve)
+app.command("sweep")(sweep.sweep)

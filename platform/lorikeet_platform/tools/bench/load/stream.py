@@ -1,0 +1,115 @@
+"""An answer's event stream taken apart: pieces of text, the reason of its end, the server's counts, an error.
+
+Reads what OpenAI-compatible servers have in common; what a piece says beyond that is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+DATA, FAILED, DONE = b"data:", b"error:", b"[DONE]"
+
+
+class PromptDetails(msgspec.Struct, frozen=True):
+    cached_tokens: int | None = None
+
+
+class UsageCounts(msgspec.Struct, frozen=True):
+    """Tokens as the server counts them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: PromptDetails | None = None
+
+
+class ErrorObject(msgspec.Struct, frozen=True):
+    """Servers write a word or a number as its code, or leave it out."""
+
+    message: str = ""
+    code: str | int | None = None
+    type: str | None = None
+
+
+class _Delta(msgspec.Struct, frozen=True):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    text: str | None = None
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One event of the stream."""
+
+    choices: list[_Choice] = []
+    usage: UsageCounts | None = None
+    error: ErrorObject | str | None = None
+
+    @property
+    def has_text(self) -> bool:
+        for choice in self.choices:
+            delta = choice.delta
+            if choice.text or (delta and (delta.content or delta.reasoning_content or delta.reasoning)):
+                return True
+        return False
+
+    @property
+    def is_last(self) -> bool:
+        return any(choice.finish_reason for choice in self.choices)
+
+
+class StreamBroken(ValueError):
+    """What came is no event of such a stream."""
+
+
+class EventReader:
+    """Takes bytes as they come, gives whole events; `is_done` after the mark that ends the stream."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._decoder = msgspec.json.Decoder(Event)
+        self.is_done = False
+
+    def feed(self, piece: bytes) -> Iterator[Event]:
+        """Raises StreamBroken."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            if not line.startswith((DATA, FAILED)):
+                continue  # comments, names of events, and the empty lines between them
+            payload = line[len(DATA) :].strip() if line.startswith(DATA) else line[len(FAILED) :].strip()
+            if payload == DONE:
+                self.is_done = True
+            elif line.startswith(FAILED):
+                yield Event(error=read_error(payload))
+            else:
+                yield self._event(payload)
+
+    def _event(self, payload: bytes) -> Event:
+        try:
+            return self._decoder.decode(payload)
+        except msgspec.MsgspecError as error:
+            raise StreamBroken(f"no event of an answer's stream: {error}") from None
+
+
+class _ErrorBody(msgspec.Struct, frozen=True):
+    error: ErrorObject | str | None = None
+    message: str = ""
+    code: str | int | None = None
+    type: str | None = None
+
+
+def read_error(body: bytes) -> ErrorObject:
+    """What an error answer says, inside of `error` or by itself; servers differ."""
+    try:
+        read = msgspec.json.decode(body, type=_ErrorBody)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ErrorObject()
+    if isinstance(read.error, str):
+        return ErrorObject(read.error)
+    return read.error or ErrorObject(read.message, read.code, read.type)

@@ -1,0 +1,64 @@
+"""What a reader must know before the figures of a point: who was slow, and whose counts agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lorikeet_engine.experiments.record import Generator, PointRecord
+
+LATE_S = 0.01
+BUSY = 0.9
+
+
+def remarks(point: PointRecord) -> list[str]:
+    return [*_on_generator(point.generator), *_on_counters(point)]
+
+
+def is_late(generator: Generator) -> bool:
+    """Whether the figures are partly the generator's own."""
+    worst_s = max(generator.late_p99_s, generator.lag_p99_s)
+    return worst_s > LATE_S or generator.cpu_share > BUSY
+
+
+def _on_generator(generator: Generator | None) -> Iterator[str]:
+    if generator is None:
+        return
+    late = _p99_and_most(generator.late_p99_s, generator.late_max_s)
+    lag = _p99_and_most(generator.lag_p99_s, generator.lag_max_s)
+    said = (
+        f"requests left {late} after they were due, its event loop lagged {lag}, and it took "
+        f"{100 * generator.cpu_share:.0f} % of a core"
+    )
+    if is_late(generator):
+        yield f"The generator itself was slow, so latencies are partly its own: {said}."
+    else:
+        yield f"The generator kept up: {said}."
+    if generator.n_differing:
+        yield (
+            f"In {generator.n_differing} requests the pieces that came are not the tokens that the server counts: "
+            f"{generator.n_pieces} pieces, {generator.n_tokens} tokens in all. Times between tokens are those between "
+            "pieces."
+        )
+    if generator.n_without_usage:
+        yield (
+            f"Of {generator.n_without_usage} requests the server told no counts: theirs are what was asked for, and "
+            "the pieces that came."
+        )
+
+
+def _p99_and_most(p99_s: float, most_s: float) -> str:
+    return f"{1000 * p99_s:.1f} ms (p99; at most {1000 * most_s:.1f} ms)"
+
+
+def _on_counters(point: PointRecord) -> Iterator[str]:
+    if not point.readings or point.generator is None:
+        return
+    counted = point.readings[-1].output_tokens - point.readings[0].output_tokens
+    told = sum(request.n_output for request in point.requests)
+    if counted == told:
+        yield f"The server's counters and its answers agree: {told} output tokens."
+    else:
+        yield (
+            f"The server's counters say {counted} output tokens and its answers {told}: others asked it as well, or it "
+            "computed tokens that it did not send."
+        )

@@ -1,0 +1,163 @@
+"""What the requests of a point say: latencies, rates, goodput; by tenant as well. Knows records only."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lorikeet_engine.cost import attainment
+from lorikeet_engine.experiments.record import PointRecord, RequestRecord
+from lorikeet_engine.simulation.report.samples import mean, percentile
+
+METRICS: Final = ("ttft", "tpot", "itl", "e2el")
+GOAL_METRICS: Final = ("ttft", "tpot", "e2el")  # those that each request has one of
+OUTCOMES: Final = ("ok", "refused", "expired", "failed", "aborted")
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One metric over the served requests, in seconds; `percentiles` as they were asked for."""
+
+    metric: str
+    count: int
+    mean: float
+    percentiles: Mapping[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Requests that kept all of the goals; those that were refused or failed kept none. Without aborted ones."""
+
+    goals: Mapping[str, float]
+    met: int
+    missed: int
+    requests_per_s: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSummary:
+    """What one tenant's requests got."""
+
+    tenant: str
+    sent: int
+    served: int
+    output_tokens: int
+    ttft_p50: float
+    ttft_p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of one point."""
+
+    seconds: float
+    outcomes: Mapping[str, int]
+    codes: Mapping[str, int]
+    prompt_tokens: int
+    cached_tokens: int | None
+    output_tokens: int
+    latencies: Sequence[Latency]
+    tenants: Sequence[TenantSummary]
+    adapters: Mapping[str, int]
+    goodput: Goodput | None
+
+    @property
+    def requests_per_s(self) -> float:
+        return self.outcomes["ok"] / self.seconds if self.seconds else 0.0
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        return self.output_tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def total_tokens_per_s(self) -> float:
+        return (self.prompt_tokens + self.output_tokens) / self.seconds if self.seconds else 0.0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every request was served."""
+        return not sum(n for outcome, n in self.outcomes.items() if outcome not in ("ok", "aborted"))
+
+
+def summarise(
+    point: PointRecord,
+    *,
+    metrics: Sequence[str] = METRICS,
+    shares: Sequence[float] = (0.5, 0.9, 0.99),
+    goals: Mapping[str, float] | None = None,
+) -> Summary:
+    """`goals` in seconds, by metric."""
+    requests = point.requests
+    served = [request for request in requests if request.outcome == "ok"]
+    cached = [request.n_cached for request in served if request.n_cached is not None]
+    return Summary(
+        seconds=point.seconds,
+        outcomes={outcome: sum(request.outcome == outcome for request in requests) for outcome in OUTCOMES},
+        codes=Counter(request.code for request in requests if request.code),
+        prompt_tokens=sum(request.n_prompt for request in served),
+        cached_tokens=sum(cached) if cached else None,
+        output_tokens=sum(request.n_output for request in requests),
+        latencies=[_latency(metric, point, served, shares) for metric in metrics],
+        tenants=[_tenant(name, requests) for name in sorted({request.tenant for request in requests})],
+        adapters=Counter(request.adapter for request in requests if request.adapter),
+        goodput=_goodput(requests, goals, point.seconds) if goals else None,
+    )
+
+
+def values_of(metric: str, requests: Iterable[RequestRecord]) -> list[float]:
+    """One for each request that has it."""
+    return [value for request in requests if (value := value_of(metric, request)) is not None]
+
+
+def value_of(metric: str, request: RequestRecord) -> float | None:
+    """None: a request of one token has no time between tokens, and one without any has none at all."""
+    if request.first_s is None or request.last_s is None:
+        return None
+    match metric:
+        case "ttft":
+            return request.first_s - request.sent_s
+        case "tpot":
+            return (request.last_s - request.first_s) / (request.n_output - 1) if request.n_output > 1 else None
+        case _:
+            return request.last_s - request.sent_s
+
+
+def gap_percentile(gaps: Sequence[tuple[float, int]], share: float) -> float:
+    """The smallest gap that `share` of them do not exceed; 0 without gaps."""
+    rank = math.ceil(share * sum(n for _, n in gaps))
+    for seconds, n in gaps:
+        rank -= n
+        if rank <= 0:
+            return seconds
+    return 0.0
+
+
+def _latency(metric: str, point: PointRecord, served: Sequence[RequestRecord], shares: Sequence[float]) -> Latency:
+    if metric == "itl":
+        n = sum(count for _, count in point.gaps)
+        average = sum(seconds * count for seconds, count in point.gaps) / n if n else 0.0
+        return Latency(metric, n, average, {share: gap_percentile(point.gaps, share) for share in shares})
+    values = sorted(values_of(metric, served))
+    return Latency(metric, len(values), mean(values), {share: percentile(values, share) for share in shares})
+
+
+def _tenant(name: str, requests: Sequence[RequestRecord]) -> TenantSummary:
+    own = [request for request in requests if request.tenant == name]
+    served = [request for request in own if request.outcome == "ok"]
+    ttft = sorted(values_of("ttft", served))
+    n_output = sum(request.n_output for request in own)
+    return TenantSummary(name, len(own), len(served), n_output, percentile(ttft, 0.5), percentile(ttft, 0.99))
+
+
+def _goodput(requests: Sequence[RequestRecord], goals: Mapping[str, float], seconds: float) -> Goodput:
+    served = [request for request in requests if request.outcome == "ok"]
+    met = sum(all((value_of(metric, request) or 0.0) <= goal for metric, goal in goals.items()) for request in served)
+    lost = sum(request.outcome in ("refused", "failed") for request in requests)
+    expired = sum(request.outcome == "expired" for request in requests)
+    missed = len(served) - met
+    share = attainment(met=met, missed=missed, rejected=lost, expired=expired)
+    return Goodput(goals, met, missed + lost + expired, met / seconds if seconds else 0.0, share)

@@ -1,0 +1,90 @@
+"""Reads a server's counters before the first request, once a second, and after the last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import Final
+
+import aiohttp
+
+from lorikeet_engine.experiments.record import Reading
+from lorikeet_platform.tools.bench.watching.dialects import DIALECTS, WANTED, Dialect, dialect_of
+from lorikeet_platform.tools.bench.watching.exposition import Samples, read_samples
+
+EVERY_S: Final = 1.0
+TIMEOUT_S: Final = 10.0
+OK: Final = 200
+
+
+class MetricsUnreadable(Exception):
+    """There are no counters at that address that anything is known about."""
+
+
+class Sampler:
+    """Of one point. `readings` are as the record keeps them; `n_missed` of them could not be read."""
+
+    def __init__(self, url: str, clock: Callable[[], float], session: aiohttp.ClientSession) -> None:
+        self._url, self._clock, self._session = url, clock, session
+        self._dialect: Dialect | None = None
+        self._readings: list[Reading] = []
+        self.n_missed = 0
+
+    @property
+    def make(self) -> str:
+        """Whose server it is."""
+        return self._dialect.make if self._dialect else ""
+
+    async def begin(self) -> None:
+        """The reading before the first request. Raises MetricsUnreadable."""
+        samples = await self._fetch()
+        self._dialect = dialect_of(samples)
+        if self._dialect is None:
+            makes = ", ".join(dialect.make for dialect in DIALECTS)
+            raise MetricsUnreadable(f"{self._url} has no counters of a server that is known here: {makes}")
+        self._readings.append(self._dialect.read(samples, 0.0))
+
+    async def watch(self) -> None:
+        """Until it is cancelled. A reading that fails is left out: a server under load may be slow to tell."""
+        for tick in count(1):
+            await asyncio.sleep(tick * EVERY_S - self._clock())
+            try:
+                await self._read()
+            except MetricsUnreadable:
+                self.n_missed += 1
+
+    async def end(self) -> None:
+        """The reading after the last request. Raises MetricsUnreadable."""
+        await self._read()
+
+    def readings(self) -> list[Reading]:
+        """With the peak of the point: an engine's own counts from its start, and may be older than the point.
+
+        The engine's own is newer than the point's beginning when it has risen since.
+        """
+        if not self._readings:
+            return []
+        before = self._readings[0].kv_peak or 0.0
+        seen, told = 0.0, []
+        for reading in self._readings:
+            if reading.kv_used is None or reading.kv_peak is None:
+                return self._readings
+            seen = max(seen, reading.kv_used, reading.kv_peak if reading.kv_peak > before else 0.0)
+            told.append(replace(reading, kv_peak=seen))
+        return told
+
+    async def _read(self) -> None:
+        samples = await self._fetch()
+        assert self._dialect is not None, "begin comes first"
+        self._readings.append(self._dialect.read(samples, self._clock()))
+
+    async def _fetch(self) -> Samples:
+        try:
+            async with self._session.get(self._url, timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as response:
+                if response.status != OK:
+                    raise MetricsUnreadable(f"{self._url} answers with status {response.status}")
+                return read_samples(await response.text(), WANTED)
+        except (aiohttp.ClientError, OSError, TimeoutError, UnicodeDecodeError) as error:
+            raise MetricsUnreadable(f"cannot read {self._url}: {error or type(error).__name__}") from None
