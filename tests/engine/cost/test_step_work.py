@@ -37,7 +37,7 @@ SHAPES = st.builds(
 
 
 @given(SHAPES, st.floats(1e-4, 100))
-def test_mfu_over_mbu_is_intensity_over_ridge(shape: StepShape, seconds: float) -> None:
+def test_o1_11_mfu_over_mbu_is_intensity_over_ridge(shape: StepShape, seconds: float) -> None:
     work = step_work(QWEN25_COST, shape)
     ratio = mfu(work, seconds, RTX_4090) / mbu(work, seconds, RTX_4090)
     assert ratio == pytest.approx(intensity(work) / ridge(RTX_4090), rel=1e-9)
