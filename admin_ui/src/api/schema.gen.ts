@@ -84,6 +84,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/engine": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Engine
+         * @description What the engine was started with, and how it did in the last five minutes.
+         */
+        get: operations["get_engine"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/findings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Findings
+         * @description What is wrong with the engine now, with evidence and remedy.
+         */
+        get: operations["get_findings"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Plan Capacity
+         * @description What a model on a device can carry. With `live`, questions beyond what the engine has done are refused.
+         */
+        post: operations["plan_capacity"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/jobs": {
         parameters: {
             query?: never;
@@ -1189,6 +1249,22 @@ export interface components {
             token: string;
         };
         /**
+         * Calibration
+         * @description What a live plan stands on; errors are relative, of steps kept out of the fit.
+         */
+        Calibration: {
+            /** Steps */
+            steps: number;
+            /** Error P50 */
+            error_p50: number;
+            /** Error P90 */
+            error_p90: number;
+            /** Measured */
+            measured: components["schemas"]["Compared"][];
+            /** Ranges */
+            ranges: components["schemas"]["SeenRange"][];
+        };
+        /**
          * Certificate
          * @description `lorikeet_adapters.certificate.Certificate`, which says what each figure is.
          */
@@ -1277,6 +1353,160 @@ export interface components {
             object: "list";
             /** Data */
             data: components["schemas"]["Chore"][];
+        };
+        /**
+         * Compared
+         * @description What the calibration says of the traffic that the engine has had, beside what was measured.
+         */
+        Compared: {
+            /** Name */
+            name: string;
+            /** Predicted */
+            predicted: number;
+            /** Low */
+            low: number;
+            /** High */
+            high: number;
+            /** Measured */
+            measured: number;
+        };
+        /** ConcurrencyCell */
+        ConcurrencyCell: {
+            /**
+             * Bytes
+             * @description KV of so many requests of that context, in whole blocks
+             */
+            bytes: number;
+            /** Fits */
+            fits: boolean;
+        };
+        /**
+         * ConcurrencyTable
+         * @description `cells[i][j]` is of `contexts[i]` tokens and `concurrencies[j]` requests.
+         */
+        ConcurrencyTable: {
+            /** Contexts */
+            contexts: number[];
+            /** Concurrencies */
+            concurrencies: number[];
+            /** Cells */
+            cells: components["schemas"]["ConcurrencyCell"][][];
+        };
+        /**
+         * Cost
+         * @description What a symptom costs by estimate; `share` is a part of the named whole, from 0 to 1, where there is one.
+         */
+        Cost: {
+            /** Text */
+            text: string;
+            /** Share */
+            share: number | null;
+        };
+        /**
+         * Costs
+         * @description What requests took of the engine, summed up; what requests shared is divided among them.
+         *
+         *     Estimates by the model's structure, from the steps that ran: see "What requests cost" in docs/tenancy.md.
+         */
+        Costs: {
+            /**
+             * Prefill Flops
+             * @description operations for prompts, and for what a preemption had dropped
+             */
+            prefill_flops: number;
+            /**
+             * Decode Flops
+             * @description operations for answers
+             */
+            decode_flops: number;
+            /**
+             * Prefill Read Bytes
+             * @description memory read for prompts
+             */
+            prefill_read_bytes: number;
+            /**
+             * Decode Read Bytes
+             * @description memory read for answers
+             */
+            decode_read_bytes: number;
+            /**
+             * Write Bytes
+             * @description keys and values written
+             */
+            write_bytes: number;
+            /**
+             * Kv Byte Seconds
+             * @description KV memory held or promised, times how long
+             */
+            kv_byte_seconds: number;
+            /**
+             * Adapter Byte Seconds
+             * @description adapters' memory on the device while requests ran, times how long
+             */
+            adapter_byte_seconds: number;
+            /**
+             * Load Bytes
+             * @description adapters copied to the device
+             */
+            load_bytes: number;
+            /**
+             * Wasted Flops
+             * @description the part of prefill_flops that a preemption had dropped
+             */
+            wasted_flops: number;
+            /**
+             * Swap Bytes
+             * @description keys and values copied to host memory and back
+             */
+            swap_bytes: number;
+        };
+        /**
+         * CurvePoint
+         * @description Decoding in a batch: what an output token reads, d(b, L) = W/b + L·k, and the time that takes.
+         */
+        CurvePoint: {
+            /** Batch */
+            batch: number;
+            /** Read Bytes Per Token */
+            read_bytes_per_token: number;
+            /** Itl S */
+            itl_s: number;
+            /** Output Tokens Per S */
+            output_tokens_per_s: number;
+            /** Fits */
+            fits: boolean;
+        };
+        /**
+         * Design
+         * @description What the engine was started with; the rows of `memory` add up to `available_bytes`.
+         */
+        Design: {
+            /** Knobs */
+            knobs: components["schemas"]["Knob"][];
+            /** Memory */
+            memory: components["schemas"]["MemoryRow"][];
+            /** Available Bytes */
+            available_bytes: number;
+            /** N Blocks */
+            n_blocks: number;
+            /** Block Size */
+            block_size: number;
+            /** Block Bytes */
+            block_bytes: number;
+            /** Max Model Len */
+            max_model_len: number;
+            /** Max Num Seqs */
+            max_num_seqs: number;
+            /**
+             * Theoretical Concurrency
+             * @description requests of max_model_len tokens that the KV pool holds
+             */
+            theoretical_concurrency: number;
+            /**
+             * Suggested Max Num Seqs
+             * @description 65 % of that, at least one
+             */
+            suggested_max_num_seqs: number;
         };
         /**
          * EngineOverview
@@ -1370,6 +1600,25 @@ export interface components {
             refusals?: components["schemas"]["Refusals"] | null;
         };
         /**
+         * EngineReport
+         * @description `design` is null while no engine answers, `performance` until two samples have been taken.
+         */
+        EngineReport: {
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "ready" | "starting" | "unavailable";
+            /** Model */
+            model: string;
+            /** Device */
+            device: string | null;
+            /** Dtype */
+            dtype: string | null;
+            design: components["schemas"]["Design"] | null;
+            performance: components["schemas"]["Performance"] | null;
+        };
+        /**
          * Error
          * @description The body of every answer with a status of 400 or more.
          */
@@ -1390,6 +1639,39 @@ export interface components {
             code: string;
         };
         /**
+         * Estimate
+         * @description Means over the requests of a simulated run of this workload, on one replica.
+         */
+        Estimate: {
+            ttft_s: components["schemas"]["Estimated"];
+            itl_s: components["schemas"]["Estimated"];
+            output_tokens_per_s: components["schemas"]["Estimated"];
+            /** @description from sending a request to its last token */
+            total_s: components["schemas"]["Estimated"];
+        };
+        /**
+         * Estimated
+         * @description `low` and `high` hold the error that was seen on steps kept out of the fit; null without a calibration.
+         */
+        Estimated: {
+            /** Value */
+            value: number;
+            /** Low */
+            low: number | null;
+            /** High */
+            high: number | null;
+        };
+        /** Evidence */
+        Evidence: {
+            /** Label */
+            label: string;
+            /**
+             * Value
+             * @description a number with its unit
+             */
+            value: string;
+        };
+        /**
          * Figures
          * @description `burst`, of rpm and tpm: how much may come at once; null = a minute's worth.
          */
@@ -1401,6 +1683,48 @@ export interface components {
             value: number;
             /** Burst */
             burst?: number | null;
+        };
+        /** Finding */
+        Finding: {
+            /** Rule */
+            rule: string;
+            /**
+             * Severity
+             * @enum {string}
+             */
+            severity: "warning" | "critical";
+            /** Title */
+            title: string;
+            /** Explanation */
+            explanation: string;
+            /** Evidence */
+            evidence: components["schemas"]["Evidence"][];
+            cost: components["schemas"]["Cost"];
+            /** Remedy */
+            remedy: string;
+            /**
+             * Setting
+             * @description the assignment to make, such as LORIKEET_ENGINE__MAX_NUM_SEQS=12
+             */
+            setting: string | null;
+        };
+        /**
+         * Findings
+         * @description What is wrong now, critical findings first; `examined_s` is null as long as too little was seen to tell.
+         */
+        Findings: {
+            /**
+             * Examined S
+             * @description how many seconds of the engine's life were looked at
+             */
+            examined_s: number | null;
+            /**
+             * At
+             * @description unix seconds of the last examination
+             */
+            at: number | null;
+            /** Findings */
+            findings: components["schemas"]["Finding"][];
         };
         /**
          * Guard
@@ -1684,6 +2008,49 @@ export interface components {
             /** Secret */
             secret: string;
         };
+        /** Knob */
+        Knob: {
+            /** Name */
+            name: string;
+            /**
+             * Setting
+             * @description the environment variable that sets it
+             */
+            setting: string;
+            /** Value */
+            value: boolean | number | string;
+            /**
+             * Is Automatic
+             * @description whether the engine chose the value; null where this is not known
+             */
+            is_automatic: boolean | null;
+        };
+        /**
+         * Latency
+         * @description Seconds. Quantiles are interpolated within a histogram's bins, so they are right to a bin's width.
+         */
+        Latency: {
+            /**
+             * Measure
+             * @enum {string}
+             */
+            measure: "queue" | "adapter_wait" | "prefill" | "ttft" | "itl" | "tpot" | "e2e";
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "base" | "adapter" | "all";
+            /** Count */
+            count: number;
+            /** Mean */
+            mean: number;
+            /** P50 */
+            p50: number;
+            /** P90 */
+            p90: number;
+            /** P99 */
+            p99: number;
+        };
         /** LeakedKey */
         LeakedKey: {
             /**
@@ -1789,6 +2156,31 @@ export interface components {
             status: "live";
         };
         /**
+         * LoraLedgers
+         * @description Adapters and the contexts that only they can use, and which of the two fills the memory first.
+         */
+        LoraLedgers: {
+            /** Adapter Bytes */
+            adapter_bytes: number;
+            /** All Bytes */
+            all_bytes: number;
+            /**
+             * Private Kv Bytes
+             * @description one context of this workload for every adapter
+             */
+            private_kv_bytes: number;
+            /**
+             * Bound By
+             * @enum {string}
+             */
+            bound_by: "kv" | "adapters";
+            /**
+             * Resident
+             * @description adapters that the arena holds at once
+             */
+            resident: number;
+        };
+        /**
          * Memory
          * @description What the tenant holds of the engine's memory, by the engine's own ledgers.
          */
@@ -1803,6 +2195,36 @@ export interface components {
              * @description of running requests, and of what is kept of prefixes
              */
             kv_bytes: number;
+        };
+        /** MemoryRow */
+        MemoryRow: {
+            /** Name */
+            name: string;
+            /** Bytes */
+            bytes: number;
+        };
+        /**
+         * Moment
+         * @description One sample's worth of the timeline; rates are those since the sample before.
+         */
+        Moment: {
+            /**
+             * At
+             * @description unix seconds
+             */
+            at: number;
+            /** Tokens Per S */
+            tokens_per_s: number;
+            /** Mfu */
+            mfu: number;
+            /** Mbu */
+            mbu: number;
+            /** Kv Used Share */
+            kv_used_share: number;
+            /** Running */
+            running: number;
+            /** Waiting */
+            waiting: number;
         };
         /** Overview */
         Overview: {
@@ -1826,23 +2248,89 @@ export interface components {
             /** @description null before the first comparison */
             books: components["schemas"]["BooksChecked"] | null;
         };
-        /** Plan */
-        Plan: {
-            /** Id */
-            id: string;
-            /** Display Name */
-            display_name: string;
-            /** Created At */
-            created_at: number;
+        /**
+         * Performance
+         * @description Figures of one window; `mfu` and `hfu` are of its whole time, idle time included.
+         */
+        Performance: {
+            /** Window S */
+            window_s: number;
+            /** Phases */
+            phases: components["schemas"]["Phase"][];
+            /** Ridge */
+            ridge: number;
+            /** Peak Flops */
+            peak_flops: number;
+            /** Peak Bandwidth */
+            peak_bandwidth: number;
+            /** Device */
+            device: string;
+            /** Latency */
+            latency: components["schemas"]["Latency"][];
+            /** Tokens Per Step */
+            tokens_per_step: number;
             /**
-             * Tenants
-             * @description how many are on it
+             * Read Bytes Per Token
+             * @description of decode steps, for each token that they made
              */
-            tenants: number;
-            /** Limits */
-            limits: {
-                [key: string]: components["schemas"]["Figures"];
-            };
+            read_bytes_per_token: number | null;
+            /**
+             * Interference
+             * @description mean time of a prompt over what it would take alone, by a model fitted to the window's steps
+             */
+            interference: number | null;
+            /** Kv Peak Bytes */
+            kv_peak_bytes: number;
+            /**
+             * Mfu
+             * @description what the model needed
+             */
+            mfu: number;
+            /**
+             * Hfu
+             * @description with what was computed again after preemptions
+             */
+            hfu: number;
+            /** Timeline */
+            timeline: components["schemas"]["Moment"][];
+        };
+        /**
+         * Phase
+         * @description Steps of one kind. Rates are of the time that these steps took, never averaged with another kind's.
+         */
+        Phase: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "prefill" | "decode" | "mixed" | "copy";
+            /** Steps */
+            steps: number;
+            /** Seconds */
+            seconds: number;
+            /**
+             * Share
+             * @description of the window's time
+             */
+            share: number;
+            /**
+             * Tokens
+             * @description computed by these steps
+             */
+            tokens: number;
+            /** Flops Per S */
+            flops_per_s: number;
+            /** Read Bytes Per S */
+            read_bytes_per_s: number;
+            /** Mfu */
+            mfu: number;
+            /** Mbu */
+            mbu: number;
+            /**
+             * Intensity
+             * @description FLOPs for each byte read; intensity / ridge = mfu / mbu
+             */
+            intensity: number;
         };
         /**
          * PlanCreate
@@ -1871,7 +2359,76 @@ export interface components {
              */
             object: "list";
             /** Data */
-            data: components["schemas"]["Plan"][];
+            data: components["schemas"]["lorikeet_platform__limits__schemas__Plan"][];
+        };
+        /**
+         * PlanQuestion
+         * @description A workload: either so many requests at once, or so many a second.
+         */
+        PlanQuestion: {
+            /**
+             * Model
+             * @description a shipped model's name; null = what the engine runs
+             */
+            model?: string | null;
+            /**
+             * Device
+             * @description a shipped device's name; null = the engine's
+             */
+            device?: string | null;
+            /**
+             * Prompt Tokens
+             * @description mean length of a prompt
+             */
+            prompt_tokens: number;
+            /**
+             * Output Tokens
+             * @description mean length of an answer
+             */
+            output_tokens: number;
+            /** Concurrency */
+            concurrency?: number | null;
+            /** Requests Per S */
+            requests_per_s?: number | null;
+            adapters?: components["schemas"]["PlannedAdapters"] | null;
+            /** @default {} */
+            knobs: components["schemas"]["PlannedKnobs"];
+            /**
+             * Live
+             * @description calibrate by steps that the running engine has made
+             * @default false
+             */
+            live: boolean;
+        };
+        /**
+         * PlannedAdapters
+         * @description Adapters of one shape; `modules` by PEFT's names, q_proj and v_proj unless said.
+         */
+        PlannedAdapters: {
+            /** Count */
+            count: number;
+            /** Rank */
+            rank: number;
+            /** Modules */
+            modules?: string[] | null;
+        };
+        /**
+         * PlannedKnobs
+         * @description Settings of the engine to plan with; those left out are the running engine's, or automatic.
+         */
+        PlannedKnobs: {
+            /** Max Num Batched Tokens */
+            max_num_batched_tokens?: number | null;
+            /** Max Num Seqs */
+            max_num_seqs?: number | null;
+            /** Kv Cache Bytes */
+            kv_cache_bytes?: number | null;
+            /** Block Size */
+            block_size?: number | null;
+            /** Adapter Pool Bytes */
+            adapter_pool_bytes?: number | null;
+            /** Gpu Memory Utilization */
+            gpu_memory_utilization?: number | null;
         };
         /**
          * Preemptions
@@ -1956,6 +2513,20 @@ export interface components {
              * @default false
              */
             force: boolean;
+        };
+        /** RecommendedKnob */
+        RecommendedKnob: {
+            /** Name */
+            name: string;
+            /**
+             * Setting
+             * @description the environment variable that sets it
+             */
+            setting: string;
+            /** Value */
+            value: number;
+            /** Why */
+            why: string;
         };
         /**
          * Refusals
@@ -2063,6 +2634,15 @@ export interface components {
              */
             made_keys: components["schemas"]["Key"][];
         };
+        /** SeenRange */
+        SeenRange: {
+            /** Name */
+            name: string;
+            /** Low */
+            low: number;
+            /** High */
+            high: number;
+        };
         /** Session */
         Session: {
             /**
@@ -2072,6 +2652,18 @@ export interface components {
             role: "owner";
             /** Csrf Token */
             csrf_token: string;
+        };
+        /**
+         * SizingStep
+         * @description One step of the sizing order: KV a request, concurrency, seats, tokens a step.
+         */
+        SizingStep: {
+            /** Title */
+            title: string;
+            /** Text */
+            text: string;
+            /** Value */
+            value: string;
         };
         /** Tenant */
         Tenant: {
@@ -2330,6 +2922,8 @@ export interface components {
              * @description from admission to the first token
              */
             ttft_ms: number | null;
+            /** @description null until it is known, and where the engine was lost with it */
+            cost: components["schemas"]["Costs"] | null;
         };
         /** UsageRecordPage */
         UsageRecordPage: {
@@ -2349,6 +2943,8 @@ export interface components {
         /**
          * UsageReport
          * @description Buckets lie on UTC, and so do `start` and `end`; those in which nothing was settled are left out.
+         *
+         *     CSV has each cost in a column of its own, and only JSON the sums over all rows.
          */
         UsageReport: {
             /**
@@ -2370,6 +2966,10 @@ export interface components {
             group_by: ("tenant" | "key" | "model" | "adapter" | "version")[];
             /** Data */
             data: components["schemas"]["UsageSum"][];
+            /** @description of all rows together */
+            costs: components["schemas"]["Costs"];
+            /** Requests Without Cost */
+            requests_without_cost: number;
         };
         /**
          * UsageSum
@@ -2428,6 +3028,12 @@ export interface components {
             cached_tokens: number;
             /** Completion Tokens */
             completion_tokens: number;
+            costs: components["schemas"]["Costs"];
+            /**
+             * Requests Without Cost
+             * @description of the requests, those that `costs` says nothing of
+             */
+            requests_without_cost: number;
         };
         /**
          * Version
@@ -2533,6 +3139,80 @@ export interface components {
             object: "list";
             /** Data */
             data: components["schemas"]["Version"][];
+        };
+        /** Plan */
+        lorikeet_platform__limits__schemas__Plan: {
+            /** Id */
+            id: string;
+            /** Display Name */
+            display_name: string;
+            /** Created At */
+            created_at: number;
+            /**
+             * Tenants
+             * @description how many are on it
+             */
+            tenants: number;
+            /** Limits */
+            limits: {
+                [key: string]: components["schemas"]["Figures"];
+            };
+        };
+        /** Plan */
+        lorikeet_platform__planning__schemas__Plan: {
+            /**
+             * Basis
+             * @enum {string}
+             */
+            basis: "formulas" | "live";
+            /** Model */
+            model: string;
+            /** Device */
+            device: string;
+            /**
+             * Memory
+             * @description adds up to available_bytes
+             */
+            memory: components["schemas"]["MemoryRow"][];
+            /** Available Bytes */
+            available_bytes: number;
+            /**
+             * Request Kv Bytes
+             * @description KV of one request of this workload at its end, in whole blocks
+             */
+            request_kv_bytes: number;
+            /** Pool Tokens */
+            pool_tokens: number;
+            /**
+             * Theoretical Concurrency
+             * @description requests of this workload that the KV pool holds at once
+             */
+            theoretical_concurrency: number;
+            /** Steps */
+            steps: components["schemas"]["SizingStep"][];
+            concurrency_table: components["schemas"]["ConcurrencyTable"];
+            /** Curve */
+            curve: components["schemas"]["CurvePoint"][];
+            /**
+             * Balanced Batch
+             * @description the batch at which an output token reads as much KV as weights
+             */
+            balanced_batch: number;
+            lora?: components["schemas"]["LoraLedgers"] | null;
+            estimate?: components["schemas"]["Estimate"] | null;
+            /**
+             * Replicas
+             * @description engines that carry the whole load
+             */
+            replicas?: number | null;
+            /** Knobs */
+            knobs: components["schemas"]["RecommendedKnob"][];
+            /**
+             * Notes
+             * @description what was assumed, and what could not be said
+             */
+            notes: string[];
+            calibration?: components["schemas"]["Calibration"] | null;
         };
     };
     responses: never;
@@ -2648,6 +3328,97 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Overview"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_engine: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EngineReport"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_findings: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Findings"];
+                };
+            };
+            /** @description Every refusal and failure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    plan_capacity: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlanQuestion"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["lorikeet_platform__planning__schemas__Plan"];
                 };
             };
             /** @description Every refusal and failure */
@@ -3066,7 +3837,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Plan"];
+                    "application/json": components["schemas"]["lorikeet_platform__limits__schemas__Plan"];
                 };
             };
             /** @description Every refusal and failure */
@@ -3097,7 +3868,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Plan"];
+                    "application/json": components["schemas"]["lorikeet_platform__limits__schemas__Plan"];
                 };
             };
             /** @description Every refusal and failure */
@@ -3132,7 +3903,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Plan"];
+                    "application/json": components["schemas"]["lorikeet_platform__limits__schemas__Plan"];
                 };
             };
             /** @description Every refusal and failure */

@@ -43,3 +43,19 @@ export type VersionFile = Json<FilesPath["get"]["responses"][200]>["data"][numbe
 export type OpenUpload = Json<paths["/admin/v1/tenants/{slug}/uploads"]["get"]["responses"][200]>["data"][number];
 
 export type Session = Json<paths["/auth/session"]["get"]["responses"][200]>;
+
+export type EngineReport = Json<paths["/admin/v1/engine"]["get"]["responses"][200]>;
+export type EngineDesign = NonNullable<EngineReport["design"]>;
+export type Knob = EngineDesign["knobs"][number];
+export type MemoryRow = EngineDesign["memory"][number];
+export type Performance = NonNullable<EngineReport["performance"]>;
+export type Phase = Performance["phases"][number];
+export type Latency = Performance["latency"][number];
+export type Moment = Performance["timeline"][number];
+export type Findings = Json<paths["/admin/v1/findings"]["get"]["responses"][200]>;
+export type Finding = Findings["findings"][number];
+type Capacity = paths["/admin/v1/plan"]["post"];
+export type Workload = Capacity["requestBody"]["content"]["application/json"];
+/** The planner's answer; a `Plan` is what a tenant is on. */
+export type CapacityPlan = Json<Capacity["responses"][200]>;
+export type Estimated = NonNullable<CapacityPlan["estimate"]>["ttft_s"];
