@@ -2,7 +2,8 @@ import { describe, expect, it } from "vitest";
 
 import { humanBytes } from "./bytes";
 import { counted, grouped, percent, rate, weight } from "./numbers";
-import { duration, seconds } from "./time";
+import { scaled, significant } from "./quantities";
+import { duration, latency, seconds } from "./time";
 
 describe("figures for people", () => {
   it("gives bytes three significant figures in binary units", () => {
@@ -30,6 +31,15 @@ describe("figures for people", () => {
 
   it("gives short times in milliseconds and long ones in words", () => {
     expect([0, 0.0342, 0.9994, 0.9996, 2.25, 90].map(seconds)).toEqual(["0 ms", "34 ms", "999 ms", "1.0 s", "2.3 s", "1 min 30 s"]);
+  });
+
+  it("gives latencies three significant figures", () => {
+    expect([0.00042, 0.0265, 0.1234, 0.99996, 2.25, 12.34].map(latency)).toEqual(["0.42 ms", "26.5 ms", "123 ms", "1.00 s", "2.25 s", "12.3 s"]);
+  });
+
+  it("scales rates by decimal prefixes, and other figures not at all", () => {
+    expect([0, 999.6, 1.652e14, 1.008e12].map((value) => scaled(value, "B/s"))).toEqual(["0 B/s", "1.00 kB/s", "165 TB/s", "1.01 TB/s"]);
+    expect([0, 0.01234, 15, 163.9, 86_864].map(significant)).toEqual(["0", "0.0123", "15", "164", "86,864"]);
   });
 
   it("never rounds a small share to nothing, and divides nothing by nothing", () => {

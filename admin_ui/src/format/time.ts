@@ -21,3 +21,12 @@ export function seconds(value: number): string {
   if (value < 0.9995) return `${Math.round(value * 1000)} ms`;
   return value < 59.95 ? `${value.toFixed(1)} s` : duration(value);
 }
+
+/** As `seconds`, for what is compared to the millisecond: 0.00042 s → "0.42 ms", 0.0265 s → "26.5 ms", 2.25 s → "2.25 s". */
+export function latency(value: number): string {
+  if (value < 0.99995) {
+    const ms = value * 1000;
+    return `${ms.toFixed(ms >= 99.95 ? 0 : ms >= 9.995 ? 1 : 2)} ms`;
+  }
+  return value < 9.995 ? `${value.toFixed(2)} s` : seconds(value);
+}

@@ -207,8 +207,31 @@ export function plan(id: string): Plan {
   return { id, display_name: id, created_at: 1_700_000_000, tenants: 1, limits: Object.fromEntries(figures) };
 }
 
+export const costs: UsageRow["costs"] = {
+  prefill_flops: 3e12,
+  decode_flops: 1e12,
+  prefill_read_bytes: 2 ** 30,
+  decode_read_bytes: 3 * 2 ** 30,
+  write_bytes: 2 ** 20,
+  kv_byte_seconds: 1800 * 2 ** 30,
+  adapter_byte_seconds: 3600 * 2 ** 20,
+  load_bytes: 2 ** 21,
+  wasted_flops: 2e11,
+  swap_bytes: 0,
+};
+
 export function usage(bucket_start: number, fields: Partial<UsageRow> = {}): UsageRow {
-  return { bucket_start, requests: 2, errors: 0, prompt_tokens: 100, cached_tokens: 20, completion_tokens: 50, ...fields };
+  return {
+    bucket_start,
+    requests: 2,
+    errors: 0,
+    prompt_tokens: 100,
+    cached_tokens: 20,
+    completion_tokens: 50,
+    costs,
+    requests_without_cost: 0,
+    ...fields,
+  };
 }
 
 export function version(adapter: string, number: number, fields: Partial<Version> = {}): Version {

@@ -1,6 +1,7 @@
 /** Sums over rows of usage, and the columns of the chart. */
 import type { UsageRow } from "@/api/types";
 
+import { NO_COSTS, plusCosts, type Costs } from "./costs";
 import { starts, type Stretch } from "./periods";
 
 export const GROUPS = ["tenant", "key", "adapter", "version", "model"] as const;
@@ -18,9 +19,20 @@ export interface Totals {
   prompt_tokens: number;
   cached_tokens: number;
   completion_tokens: number;
+  costs: Costs;
+  /** Of the requests, those that `costs` says nothing of. */
+  requests_without_cost: number;
 }
 
-const NOTHING: Totals = { requests: 0, errors: 0, prompt_tokens: 0, cached_tokens: 0, completion_tokens: 0 };
+const NOTHING: Totals = {
+  requests: 0,
+  errors: 0,
+  prompt_tokens: 0,
+  cached_tokens: 0,
+  completion_tokens: 0,
+  costs: NO_COSTS,
+  requests_without_cost: 0,
+};
 
 function plus(a: Totals, b: Totals): Totals {
   return {
@@ -29,6 +41,8 @@ function plus(a: Totals, b: Totals): Totals {
     prompt_tokens: a.prompt_tokens + b.prompt_tokens,
     cached_tokens: a.cached_tokens + b.cached_tokens,
     completion_tokens: a.completion_tokens + b.completion_tokens,
+    costs: plusCosts(a.costs, b.costs),
+    requests_without_cost: a.requests_without_cost + b.requests_without_cost,
   };
 }
 

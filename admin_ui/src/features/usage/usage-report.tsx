@@ -9,6 +9,7 @@ import { Panel } from "@/components/layout/panel";
 import { useNow } from "@/format/use-now";
 
 import { bucketFor, BUCKETS, PERIODS, stretch, type Bucket, type Period, type Stretch } from "./periods";
+import { CostsPanel, CostsTable } from "./costs-panel";
 import { chartOf, GROUPS, METRICS, type Group, type Metric } from "./series";
 import { Summary } from "./summary";
 import { BucketTable, GroupTable, NAMES } from "./usage-tables";
@@ -68,7 +69,13 @@ export function UsageReport({ whose }: { whose: Whose }) {
           <Stack gap="md">
             <Summary rows={rows} />
             <ChartPanel rows={rows} shown={shown} view={view} onChange={change} />
-            {view.by !== null && rows.length > 0 && <GroupTable rows={rows} by={view.by} />}
+            {rows.length > 0 && <CostsPanel rows={rows} />}
+            {view.by !== null && rows.length > 0 && (
+              <>
+                <GroupTable rows={rows} by={view.by} />
+                <CostsTable rows={rows} by={view.by} />
+              </>
+            )}
             {rows.length > 0 && <BucketTable rows={rows} by={view.by} bucket={view.bucket} />}
           </Stack>
         )}

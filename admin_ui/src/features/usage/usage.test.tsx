@@ -46,6 +46,18 @@ describe("a tenant's usage", () => {
     expect(screen.getByRole("combobox", { name: "Grouped by" })).toHaveValue("version");
   });
 
+  it("shows what it took of the engine in readable units, by group too, and what is not known", async () => {
+    const rows = [usage(thisHour, { key: "key_1", key_name: "bot" }), usage(thisHour, { key: "key_2", key_name: "web", requests_without_cost: 1 })];
+    stubNetwork({ ...tenantRoutes("acme"), "GET /admin/v1/tenants/acme/usage": { body: list(...rows) } });
+    renderApp("/tenants/acme/usage?by=key");
+    expect(await screen.findByTestId("cost-flops")).toHaveTextContent("8.00 TFLOP75.0 % for prompts");
+    expect(screen.getByTestId("cost-read")).toHaveTextContent("8.00 GiB25.0 % for prompts");
+    expect(screen.getByTestId("cost-kv")).toHaveTextContent("1.00 GiB·h");
+    expect(screen.getByTestId("cost-again")).toHaveTextContent("400 GFLOP5.0 % of the arithmetic");
+    expect(screen.getByTestId("usage-costs")).toHaveTextContent("without 1 of 4 requests whose costs are not known");
+    expect(screen.getByTestId("cost-key-web")).toHaveTextContent("4.00 TFLOP4.00 GiB512 MiB·h1.00 MiB·h2.00 MiB200 GFLOP0 B");
+  });
+
   it("says so when nothing was used", async () => {
     stubNetwork(tenantRoutes("acme"));
     renderApp("/tenants/acme/usage");
