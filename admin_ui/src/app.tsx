@@ -13,6 +13,8 @@ import { TenantsPage } from "@/features/tenants/tenants-page";
 import { cssVariablesResolver, theme } from "./theme";
 
 // Pages that are not the first to be looked at come when they are opened, each with what only it needs.
+const EnginePage = lazy(async () => ({ default: (await import("@/features/engine/engine-page")).EnginePage }));
+const PlannerPage = lazy(async () => ({ default: (await import("@/features/planner/planner-page")).PlannerPage }));
 const TenantPage = lazy(async () => ({ default: (await import("@/features/tenants/detail/tenant-page")).TenantPage }));
 const KeyPage = lazy(async () => ({ default: (await import("@/features/keys/detail/key-page")).KeyPage }));
 const AdapterPage = lazy(async () => ({ default: (await import("@/features/adapters/detail/adapter-page")).AdapterPage }));
@@ -54,6 +56,8 @@ function PagesOfSession() {
   return (
     <Switch>
       <Route path="/" component={OverviewPage} />
+      <Route path="/engine" component={EnginePage} />
+      <Route path="/planner" component={PlannerPage} />
       <Route path="/tenants" component={TenantsPage} />
       <Route path="/tenants/:slug/adapters/:name/versions/:number">
         {({ slug, name, number }) => <VersionPage slug={slug} name={name} number={number} />}

@@ -25,6 +25,19 @@ export const OverviewIcon = () => (
   </Icon>
 );
 
+export const EngineIcon = () => (
+  <Icon>
+    <path d="M4 17a9 9 0 1 1 16 0M12 14l4-5M3 20h18" />
+    <circle cx="12" cy="14" r="1.5" />
+  </Icon>
+);
+
+export const PlannerIcon = () => (
+  <Icon>
+    <path d="M3 17L17 3l4 4L7 21zM7 13l2 2M10 10l3 3M13 7l2 2" />
+  </Icon>
+);
+
 export const TenantsIcon = () => (
   <Icon>
     <path d="M4 21V6l8-3v18M12 9l8 3v9M2 21h20M8 8v.01M8 12v.01M8 16v.01M16 15v.01M16 18v.01" />

@@ -7,14 +7,16 @@ interface SparklineProps {
   samples: readonly Sample[];
   windowMs: number;
   label: string;
+  /** What the top stands for at least; less than that is drawn as little. */
+  least?: number;
   width?: number;
   height?: number;
 }
 
-/** The last minute of one figure; time runs to the right edge, so a gap in the polling shows as a gap. */
-export function Sparkline({ samples, windowMs, label, width = 200, height = 58 }: SparklineProps) {
+/** One figure of late; time runs to the right edge, so a gap in the polling shows as a gap. */
+export function Sparkline({ samples, windowMs, label, least = 1, width = 200, height = 58 }: SparklineProps) {
   const newest = samples.at(-1)?.at ?? 0;
-  const peak = Math.max(1, ...samples.map(({ value }) => value));
+  const peak = Math.max(least, ...samples.map(({ value }) => value));
   const points = samples.map(({ at, value }) => {
     const x = width * (1 - (newest - at) / windowMs);
     const y = height - 2 - (height - 4) * (value / peak);

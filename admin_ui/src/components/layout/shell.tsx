@@ -17,9 +17,11 @@ import mark from "@/assets/lorikeet.svg";
 
 import {
   AuditIcon,
+  EngineIcon,
   JobsIcon,
   MoonIcon,
   OverviewIcon,
+  PlannerIcon,
   PlansIcon,
   SignOutIcon,
   SunIcon,
@@ -61,6 +63,8 @@ export function Brand() {
 
 const DESTINATIONS = [
   { to: "/", label: "Overview", icon: <OverviewIcon />, holds: (path: string) => path === "/" },
+  { to: "/engine", label: "Engine", icon: <EngineIcon />, holds: (path: string) => path === "/engine" },
+  { to: "/planner", label: "Planner", icon: <PlannerIcon />, holds: (path: string) => path === "/planner" },
   { to: "/tenants", label: "Tenants", icon: <TenantsIcon />, holds: (path: string) => path.startsWith("/tenants") },
   { to: "/usage", label: "Usage", icon: <UsageIcon />, holds: (path: string) => path === "/usage" },
   { to: "/plans", label: "Plans", icon: <PlansIcon />, holds: (path: string) => path.startsWith("/plans") },

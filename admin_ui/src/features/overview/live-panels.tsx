@@ -1,4 +1,5 @@
 import { SimpleGrid, Stack, Text } from "@mantine/core";
+import type { ReactNode } from "react";
 
 import type { Engine } from "@/api/types";
 import { Empty } from "@/components/feedback/empty";
@@ -18,7 +19,7 @@ import type { LiveOverview } from "./use-overview";
 const PAIR = { cols: { base: 1, md: 2 }, spacing: "md" } as const;
 
 /** Everything the engine tells of itself: what happens now first, then its memory, then how things went. */
-export function LivePanels({ live }: { live: LiveOverview }) {
+export function LivePanels({ live, performance }: { live: LiveOverview; performance: ReactNode }) {
   const { engine } = live.latest;
   const { kv, arena, host, swap, prefix, residency, adapter_traffic, preemptions, refusals } = engine;
   const { roster } = live;
@@ -28,6 +29,7 @@ export function LivePanels({ live }: { live: LiveOverview }) {
   return (
     <Stack gap="md">
       <ActivityPanel engine={engine} rates={live.rates} />
+      {performance}
       <SimpleGrid {...PAIR}>
         <QueuesPanel engine={engine} samples={live.queues} roster={roster} />
         <ResidencyPanel counts={residency} traffic={adapter_traffic} />

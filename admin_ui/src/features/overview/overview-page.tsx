@@ -1,27 +1,27 @@
-import { Badge, Stack, Text } from "@mantine/core";
+import { Stack, Text } from "@mantine/core";
+import type { ReactNode } from "react";
 
 import type { Engine } from "@/api/types";
+import { FailureNotice, QueryState } from "@/components/feedback/query-state";
 import { Page } from "@/components/layout/page";
-import { QueryState } from "@/components/feedback/query-state";
+import { FindingsBanner } from "@/features/doctor/findings-banner";
+import { useFindings } from "@/features/doctor/use-findings";
+import { EngineBadge } from "@/features/engine/engine-badge";
+import { useEngine } from "@/features/performance/use-engine";
 import { grouped } from "@/format/numbers";
 import { duration } from "@/format/time";
 
 import { LivePanels } from "./live-panels";
+import { PerformancePanels } from "./performance-panels";
 import { PlatformLine, PlatformTroubles } from "./platform-state";
 import { useOverview } from "./use-overview";
 
-const ENGINE_COLORS: Record<string, string> = { ready: "green", starting: "yellow", unavailable: "red" };
-
-export function EngineBadge({ state }: { state: Engine["state"] }) {
-  return (
-    <Badge color={ENGINE_COLORS[state] ?? "gray"} size="lg" data-testid="engine-state" data-state={state}>
-      Engine {state}
-    </Badge>
-  );
-}
-
 export function OverviewPage() {
   const query = useOverview();
+  const doctor = useFindings();
+  const report = useEngine();
+  // All three make the page: none of them moves what the others have drawn.
+  const isComplete = !doctor.isPending && !report.isPending;
   const engine = query.data?.latest.engine;
   return (
     <Page
@@ -30,16 +30,44 @@ export function OverviewPage() {
       subtitle={engine && <ModelLine engine={engine} />}
       actions={engine && <EngineBadge state={engine.state} />}
     >
-      <QueryState query={query}>
+      <QueryState query={isComplete ? query : { data: undefined, error: query.error, refetch: query.refetch }}>
         {(live) => (
           <Stack gap="md">
             <PlatformTroubles overview={live.latest} />
-            <LivePanels live={live} />
+            <Part query={doctor} isAlone={query.error === null}>
+              {(findings) => <FindingsBanner report={findings} />}
+            </Part>
+            <LivePanels
+              live={live}
+              performance={
+                <Part query={report} isAlone={query.error === null}>
+                  {(data) => <PerformancePanels report={data} />}
+                </Part>
+              }
+            />
             <PlatformLine overview={live.latest} />
           </Stack>
         )}
       </QueryState>
     </Page>
+  );
+}
+
+interface PartProps<Data> {
+  query: { data: Data | undefined; error: unknown; refetch: () => unknown };
+  /** Whether nothing else has failed: one notice is enough when the server cannot be reached. */
+  isAlone: boolean;
+  children: (data: Data) => ReactNode;
+}
+
+/** A part of the page with a query of its own. */
+function Part<Data>({ query, isAlone, children }: PartProps<Data>) {
+  const { data, error, refetch } = query;
+  return (
+    <>
+      {error !== null && isAlone && <FailureNotice error={error} onRetry={() => void refetch()} />}
+      {data !== undefined && children(data)}
+    </>
   );
 }
 

@@ -3,6 +3,7 @@ import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 
 import type { Overview } from "@/api/types";
+import { engineReport, overviewRoutes } from "@/testing/instruments";
 import { refusal, stubNetwork } from "@/testing/network";
 import { renderApp } from "@/testing/render-app";
 import { engineless, kvLedger, overview } from "@/testing/samples";
@@ -10,7 +11,7 @@ import { engineless, kvLedger, overview } from "@/testing/samples";
 import { appendRecent, remember, WINDOW_MS } from "./use-overview";
 
 function show(body: Overview) {
-  stubNetwork({ "GET /admin/v1/overview": { body } });
+  stubNetwork(overviewRoutes(body));
   renderApp("/");
 }
 
@@ -138,6 +139,36 @@ describe("the overview", () => {
     await userEvent.tab();
   });
 
+  it("shows waiting times by what they are made of, and dashes for what nobody waited for", async () => {
+    show(overview());
+    const row = async (name: string) => {
+      const table = (await panel("latency")).getByRole("table");
+      return table.querySelector(`[data-latency="${name}"]`)?.textContent;
+    };
+    expect(await row("ttft-all")).toBe("First token (TTFT)120 ms240 ms480 ms");
+    expect(await row("queue-all")).toBe("Queue20.0 ms40.0 ms80.0 ms");
+    expect(await row("itl-adapter")).toBe("adapters–––");
+  });
+
+  it("shows the mix of steps and each kind's own utilisation, never one of all", async () => {
+    show(overview());
+    const phases = await panel("phases");
+    expect(phases.getByRole("img")).toHaveAccessibleName(
+      "Time by kind of step: prefill 10.0 %, decode 60.0 %, mixed 0.0 %, copy 0.1 %, idle 29.9 %",
+    );
+    expect(phases.getByRole("row", { name: "Prefill 10.0 % 88.4 % 59.5 %" })).toBeVisible();
+    expect(phases.getByRole("row", { name: "Decode 60.0 % 7.4 % 81.6 %" })).toBeVisible();
+    expect(phases.getByRole("row", { name: "Mixed – – –" })).toBeVisible();
+    expect(screen.getByTestId("timeline-mfu")).toHaveTextContent("MFU20.0 %");
+  });
+
+  it("says that too little was seen before there are figures", async () => {
+    stubNetwork(overviewRoutes(overview(), engineReport({ performance: null })));
+    renderApp("/");
+    expect(await screen.findByText("Too little seen yet")).toBeVisible();
+    expect(screen.getByTestId("kv-ledger")).toBeVisible();
+  });
+
   it("shows no figures while the engine starts", async () => {
     show(engineless("starting"));
     expect(await screen.findByTestId("engine-state")).toHaveTextContent("Engine starting");
@@ -146,7 +177,7 @@ describe("the overview", () => {
   });
 
   it("shows the API's sentence and the request id when it cannot be loaded", async () => {
-    stubNetwork({ "GET /admin/v1/overview": refusal(500, "internal_error", "Something broke here.", "req_7") });
+    stubNetwork({ ...overviewRoutes(overview()), "GET /admin/v1/overview": refusal(500, "internal_error", "Something broke here.", "req_7") });
     renderApp("/");
     expect(await screen.findByText("Something broke here.")).toBeVisible();
     expect(screen.getByText("Request req_7")).toBeVisible();

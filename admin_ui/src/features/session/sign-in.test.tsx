@@ -2,6 +2,7 @@ import { screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 
+import { overviewRoutes } from "@/testing/instruments";
 import { refusal, session, stubNetwork } from "@/testing/network";
 import { renderApp } from "@/testing/render-app";
 import { overview } from "@/testing/samples";
@@ -12,7 +13,7 @@ describe("signing in with the owner link", () => {
   it("exchanges the token once, takes it out of the address bar and shows the overview", async () => {
     const network = stubNetwork({
       "POST /auth/bootstrap": { body: session },
-      "GET /admin/v1/overview": { body: overview() },
+      ...overviewRoutes(overview()),
     });
     renderApp("/sign-in?token=one-time");
     expect(window.location.search).toBe("");
@@ -37,7 +38,7 @@ describe("signing in with the owner link", () => {
   it("goes on to the overview when a used link is opened by somebody who is signed in", async () => {
     stubNetwork({
       "POST /auth/bootstrap": refusal(404, "not_found", "There is an owner already."),
-      "GET /admin/v1/overview": { body: overview() },
+      ...overviewRoutes(overview()),
     });
     renderApp("/sign-in?token=used");
     expect(await screen.findByTestId("kv-ledger")).toBeVisible();
@@ -46,7 +47,7 @@ describe("signing in with the owner link", () => {
   it("offers to try again when the server fails, since the token is not spent", async () => {
     const network = stubNetwork({
       "POST /auth/bootstrap": refusal(503, "starting", "The database is being upgraded."),
-      "GET /admin/v1/overview": { body: overview() },
+      ...overviewRoutes(overview()),
     });
     renderApp("/sign-in?token=one-time");
     expect(await screen.findByText("The database is being upgraded.")).toBeVisible();
@@ -78,7 +79,7 @@ describe("a session that ends", () => {
 
   it("signs out with the CSRF token that the session told", async () => {
     const network = stubNetwork({
-      "GET /admin/v1/overview": { body: overview() },
+      ...overviewRoutes(overview()),
       "POST /auth/logout": { status: 204 },
     });
     renderApp("/");

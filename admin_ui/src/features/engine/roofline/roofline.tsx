@@ -1,0 +1,94 @@
+import type { Performance, Phase } from "@/api/types";
+import { scaled, significant } from "@/format/quantities";
+import { PHASES } from "@/features/performance/kinds";
+
+import { along, attainable, decades, drawn, roofOf, ticks, type Axis } from "./roof";
+
+const [WIDTH, HEIGHT] = [460, 280];
+const PLOT = { left: 74, right: 14, top: 14, bottom: 42 };
+/** An SVG has no CSS patterns: what is both is drawn as one colour with a rim of the other. */
+const MARKS: Record<string, { fill: string; rim: string }> = {
+  prefill: { fill: "var(--lk-prefill)", rim: "var(--lk-prefill)" },
+  decode: { fill: "var(--lk-decode)", rim: "var(--lk-decode)" },
+  mixed: { fill: "var(--lk-decode)", rim: "var(--lk-prefill)" },
+};
+
+/** The device's roof, and where each kind of step stands beneath it. */
+export function Roofline({ performance }: { performance: Performance }) {
+  const roof = roofOf(performance);
+  const phases = drawn(performance);
+  const x = decades([roof.ridge, ...phases.map(({ intensity }) => intensity)], 3);
+  const y = decades([roof.peakFlops, ...phases.map(({ flops_per_s }) => flops_per_s)]);
+  const left = (value: number) => PLOT.left + along(x, value) * (WIDTH - PLOT.left - PLOT.right);
+  const top = (value: number) => HEIGHT - PLOT.bottom - along(y, value) * (HEIGHT - PLOT.bottom - PLOT.top);
+  const start = Math.max(10 ** x.low, 10 ** y.low / roof.peakBandwidth);
+  const corners = [start, roof.ridge, 10 ** x.high].map((each) => [left(each), top(attainable(roof, each))] as const);
+  const line = corners.map(([a, b]) => `${a.toFixed(1)},${b.toFixed(1)}`).join(" ");
+  const floor = HEIGHT - PLOT.bottom;
+  return (
+    <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} width="100%" role="img" aria-label={inWords(performance, phases)} className="plot">
+      <Grid x={x} y={y} left={left} top={top} />
+      <polygon points={`${left(start)},${floor} ${line} ${left(10 ** x.high)},${floor}`} className="plot-area" />
+      <polyline points={line} className="plot-line" />
+      <line x1={left(roof.ridge)} x2={left(roof.ridge)} y1={top(roof.peakFlops)} y2={floor} className="plot-mark" />
+      <text x={left(roof.ridge) + 5} y={floor - 7}>{`ridge ${significant(roof.ridge)}`}</text>
+      {phases.map((phase) => (
+        <Mark key={phase.kind} phase={phase} x={left(phase.intensity)} y={top(phase.flops_per_s)} />
+      ))}
+    </svg>
+  );
+}
+
+interface GridProps {
+  x: Axis;
+  y: Axis;
+  left: (value: number) => number;
+  top: (value: number) => number;
+}
+
+function Grid({ x, y, left, top }: GridProps) {
+  const floor = HEIGHT - PLOT.bottom;
+  return (
+    <>
+      {ticks(y).map((value) => (
+        <g key={value}>
+          <line x1={PLOT.left} x2={WIDTH - PLOT.right} y1={top(value)} y2={top(value)} className="plot-grid" />
+          <text x={PLOT.left - 6} y={top(value) + 4} textAnchor="end">
+            {scaled(value, "FLOP/s")}
+          </text>
+        </g>
+      ))}
+      {ticks(x).map((value) => (
+        <g key={value}>
+          <line x1={left(value)} x2={left(value)} y1={PLOT.top} y2={floor} className="plot-grid" />
+          <text x={left(value)} y={floor + 16} textAnchor="middle">
+            {significant(value)}
+          </text>
+        </g>
+      ))}
+      <text x={(PLOT.left + WIDTH - PLOT.right) / 2} y={HEIGHT - 6} textAnchor="middle">
+        FLOPs for each byte read
+      </text>
+    </>
+  );
+}
+
+function Mark({ phase, x, y }: { phase: Phase; x: number; y: number }) {
+  const { fill, rim } = MARKS[phase.kind] ?? { fill: "var(--lk-ink)", rim: "var(--lk-ink)" };
+  const isFarRight = x > WIDTH - 90;
+  return (
+    <g>
+      <circle cx={x} cy={y} r={5.5} fill={fill} stroke={rim} strokeWidth={3} />
+      <text x={isFarRight ? x - 11 : x + 11} y={y + 4} textAnchor={isFarRight ? "end" : "start"} className="plot-name">
+        {PHASES.find(({ key }) => key === phase.kind)?.label ?? phase.kind}
+      </text>
+    </g>
+  );
+}
+
+function inWords(performance: Performance, phases: readonly Phase[]): string {
+  const stands = phases.map(
+    ({ kind, intensity, flops_per_s }) => `${kind} ${significant(intensity)} FLOPs a byte, ${scaled(flops_per_s, "FLOP/s")}`,
+  );
+  return [`Roofline with its ridge at ${significant(performance.ridge)} FLOPs a byte`, ...stands].join("; ");
+}
