@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -46,20 +46,23 @@ class TimedRunner:
     """Stands between loop and runner: shows every plan, and times the steps in which something was computed."""
 
     runner: ModelRunner
+    clock: Callable[[], float]
     on_plan: Callable[[StepPlan], None] | None = None
     _began: float = 0.0
     _has_computed: bool = False
 
     def begin(self) -> None:
-        self._began, self._has_computed = time.perf_counter(), False
+        self._began, self._has_computed = self.clock(), False
 
     def spent(self) -> float:
         """The host's part of the step included."""
-        return time.perf_counter() - self._began if self._has_computed else 0.0
+        return self.clock() - self._began if self._has_computed else 0.0
 
     def execute(self, plan: StepPlan) -> StepResult:
         self._show(plan)
-        return self.runner.execute(plan)
+        began = self.clock()
+        result = self.runner.execute(plan)
+        return replace(result, seconds=self.clock() - began)
 
     def launch(self, plan: StepPlan) -> None:
         self._show(plan)
@@ -94,12 +97,14 @@ class EngineTarget:
 
     Attributes:
         on_plan: shown every step plan of the runs, as the runner gets it.
+        clock: by which steps are timed.
     """
 
     model_dir: Path
     model: LoadedModel
     machine: Machine
     on_plan: Callable[[StepPlan], None] | None = None
+    clock: Callable[[], float] = time.perf_counter
     _folder: TemporaryDirectory[str] = field(default_factory=TemporaryDirectory)
 
     @property
@@ -115,7 +120,7 @@ class EngineTarget:
         timed: list[TimedRunner] = []
 
         def around(runner: ModelRunner) -> TimedRunner:
-            timed.append(TimedRunner(runner))
+            timed.append(TimedRunner(runner, self.clock))
             return timed[0]
 
         try:
@@ -164,7 +169,7 @@ class EngineTarget:
         return read_config(settings | {"kv_cache_bytes": usable_and_reserved * per_token})
 
 
-def engine_target(model_dir: Path, device: str, on_plan: Callable[[StepPlan], None] | None = None) -> EngineTarget:
+def engine_target(model_dir: Path, device: str) -> EngineTarget:
     """Load the model on "cpu", "cuda", or "auto", the latter where there is one.
 
     Raises:
@@ -173,7 +178,7 @@ def engine_target(model_dir: Path, device: str, on_plan: Callable[[StepPlan], No
     config = EngineConfig(model_dir=model_dir, model_name="", store_url="", endpoint="", device=device)
     chosen = decide_device(config).device
     model = load_model(model_dir, "auto", device=chosen)
-    return EngineTarget(model_dir, model, machine_of(model_dir, model), on_plan)
+    return EngineTarget(model_dir, model, machine_of(model_dir, model))
 
 
 def machine_of(model_dir: Path, model: LoadedModel) -> Machine:
