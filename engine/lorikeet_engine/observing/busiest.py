@@ -81,7 +81,8 @@ class Busiest(Generic[K]):
 
     def _elect(self) -> None:
         done, names = self._done, self.names
-        elected = set(nlargest(self._size, {*done, *names}, key=lambda key: (done[key], key in names)))
+        candidates = names | dict.fromkeys(done)  # of equal ones the first stay: those with names
+        elected = dict.fromkeys(nlargest(self._size, candidates, key=done.__getitem__))
         for key in [key for key in names if key not in elected]:
             del names[key]
             for split in self._splits:
