@@ -1,0 +1,104 @@
+"""A page of panels, and how all panels look; knows nothing of what they show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from lorikeet_engine.simulation.report import plots
+
+BLUE, TEAL, ORANGE, GREY = plots.BLUE, plots.TEAL, plots.ORANGE, plots.GREY
+PURPLE: Final = "#8d5a97"
+COLOURS: Final = (BLUE, TEAL, ORANGE, PURPLE, "#5c677d", "#c9a227")
+KINDS: Final = {"prefill": ORANGE, "mixed": TEAL, "decode": BLUE, "copy": GREY}
+INK: Final = "#3a4150"
+COLUMNS: Final = 2
+PANEL_WIDTH, PANEL_HEIGHT = 6.0, 3.2
+WIDE_SPAN = 8  # from this factor on between first and last, an axis is logarithmic
+STYLE: Final[Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One picture; `draw` fills its axes."""
+
+    title: str
+    draw: Callable[[Axes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Several pictures in one file called `name`."""
+
+    name: str
+    title: str
+    panels: Sequence[Panel]
+
+    def write(self, folder: Path) -> Path:
+        rows = math.ceil(len(self.panels) / COLUMNS)
+        columns = min(COLUMNS, len(self.panels))
+        with mpl.rc_context(STYLE):
+            layout = ConstrainedLayoutEngine(h_pad=0.12, w_pad=0.12)
+            figure = Figure(figsize=(PANEL_WIDTH * columns, PANEL_HEIGHT * rows + 0.4), layout=layout)
+            figure.suptitle(self.title, x=0.01, ha="left", fontsize=12, color=INK)
+            places = figure.subplots(rows, columns, squeeze=False).flatten()
+            for axes, panel in zip(places, self.panels, strict=False):
+                axes.set_title(panel.title)
+                panel.draw(axes)
+            for axes in places[len(self.panels) :]:
+                axes.set_visible(False)
+            path = folder / f"{self.name}.png"
+            figure.savefig(path, dpi=110)
+        return path
+
+
+def label(axes: Axes, x: str, y: str, *, legend: bool = True, columns: int = 1) -> None:
+    """Names of both axes, from zero upwards; the legend where it covers least."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    if legend and axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8, ncols=columns)
+
+
+def places(axes: Axes, values: Sequence[float]) -> None:
+    """Ticks of the x axis exactly at `values`, which lie far apart on a logarithmic one."""
+    distinct = sorted(set(values))
+    if len(distinct) > 1 and distinct[0] > 0 and distinct[-1] / distinct[0] >= WIDE_SPAN:
+        axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(distinct))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"))
+
+
+def say_inside(axes: Axes, text: str, *, x: float = 0.03, y: float = 0.95, right: bool = False) -> None:
+    """A few words in the panel's upper corner."""
+    axes.text(
+        1 - x if right else x, y, text, transform=axes.transAxes, va="top", ha="right" if right else "left", fontsize=8,
+        color=INK, linespacing=1.4,
+    )  # fmt: skip
+
+
+def over_name(axis: str) -> str:
+    """The axis of a sweep in words."""
+    known = {"prompt_tokens": "prompt tokens", "concurrency": "clients", "requests_per_s": "requests a second"}
+    return known.get(axis, axis)

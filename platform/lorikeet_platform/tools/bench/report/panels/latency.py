@@ -1,0 +1,79 @@
+"""One point's latencies: percentiles, the gaps between tokens, tenants."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+
+from lorikeet_engine.experiments.measures import Outcome
+from lorikeet_platform.tools.bench.report.page import BLUE, COLOURS, GREY, ORANGE, PURPLE, TEAL, Panel, label
+from lorikeet_platform.tools.bench.summary import METRICS, OUTCOMES, summarise
+
+MOST_TENANTS = 12
+BINS = 60
+SHARES = (0.5, 0.9, 0.99)
+OUTCOME_COLOURS = dict(zip(OUTCOMES, (TEAL, GREY, PURPLE, ORANGE, COLOURS[4]), strict=True))
+
+
+def percentiles_panel(outcome: Outcome) -> Panel | None:
+    latencies = [latency for latency in summarise(outcome.point, shares=SHARES).latencies if latency.count]
+    if not latencies:
+        return None
+
+    def draw(axes: Axes) -> None:
+        for offset, (share, colour) in enumerate(zip(SHARES, (BLUE, TEAL, ORANGE), strict=True)):
+            values = [max(1000 * latency.percentiles[share], 1e-3) for latency in latencies]
+            at = [i + (offset - 1) * 0.28 for i in range(len(latencies))]
+            bars = axes.bar(at, values, 0.27, color=colour, label=f"p{100 * share:g}")
+            axes.bar_label(bars, [f"{value:,.3g}" for value in values], padding=1, fontsize=6.5)
+        axes.set_xticks(range(len(latencies)), [latency.metric.upper() for latency in latencies])
+        axes.set_yscale("log")
+        axes.margins(y=0.25)
+        label(axes, "", "milliseconds", columns=3)
+
+    return Panel(f"Latency: {', '.join(metric.upper() for metric in METRICS)}", draw)
+
+
+def gaps_panel(outcome: Outcome) -> Panel | None:
+    """How the gaps between tokens are spread."""
+    gaps = [(1000 * seconds, n) for seconds, n in outcome.point.gaps if seconds > 1e-6]
+    if not gaps:
+        return None
+
+    def draw(axes: Axes) -> None:
+        low, high = gaps[0][0], max(gaps[-1][0], 1.1 * gaps[0][0])
+        edges = [low * (high / low) ** (i / BINS) for i in range(BINS + 1)]
+        axes.hist([ms for ms, _ in gaps], bins=edges, weights=[n for _, n in gaps], color=BLUE)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        for share, colour in ((0.5, TEAL), (0.99, ORANGE)):
+            at = 1000 * outcome.gap_at(share)
+            axes.axvline(at, color=colour, linewidth=1, label=f"p{100 * share:g}: {at:,.3g} ms")
+        label(axes, "milliseconds", "gaps")
+
+    return Panel("Gaps between tokens", draw)
+
+
+def tenants_panel(outcome: Outcome) -> Panel | None:
+    """What became of each tenant's requests."""
+    requests = outcome.point.requests
+    names = {request.tenant for request in requests}
+    kinds = {request.outcome for request in requests}
+    if len(names) < 2 and len(kinds) < 2:
+        return None
+    counts = {name: [request.outcome for request in requests if request.tenant == name] for name in names}
+    shown = sorted(names, key=lambda name: (-len(counts[name]), name))[:MOST_TENANTS]
+
+    def draw(axes: Axes) -> None:
+        left = [0.0] * len(shown)
+        for kind in OUTCOMES:
+            values = [float(counts[name].count(kind)) for name in shown]
+            if any(values):
+                axes.barh(shown, values, left=left, color=OUTCOME_COLOURS[kind], label=kind)
+                left = [low + value for low, value in zip(left, values, strict=True)]
+        axes.invert_yaxis()
+        axes.margins(x=0.25)
+        label(axes, "requests", "")
+
+    return Panel(
+        "Requests by tenant" if len(names) <= MOST_TENANTS else f"Requests of the {MOST_TENANTS} busiest", draw
+    )
