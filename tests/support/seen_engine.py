@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from lorikeet_engine.cost_vector import CostVector
 from lorikeet_engine.stats import (
     BOUNDS_S,
     AdapterTraffic,
@@ -70,6 +71,13 @@ def quiet_stats(**changes: Any) -> EngineStats:
         "work_by_kind": {},
         "step_time_error": 0.0,
         "ttft_error_s": 0.0,
+        "adapters_by_state": {},
+        "adapter_uses": [],
+        "busiest_tenants": [],
+        "histograms": [],
+        "costs": CostVector(),
+        "kv_peak_bytes": 0,
+        "fairness": 1.0,
     }
     return engine_stats(**quiet | changes)
 
@@ -86,7 +94,7 @@ def a_window(
     moments = [before or {}, *between, after]
     pause = seconds / (len(moments) - 1)
     readings = [
-        Reading(1000.0 + i * pause, i * pause, quiet_stats(**{"uptime_s": 100.0 + i * pause} | moment))
+        Reading(1000.0 + i * pause, i * pause, quiet_stats(**{"uptime_s": 100.0 + i * pause, **moment}))
         for i, moment in enumerate(moments)
     ]
     return Window(readings[0].stats, readings[-1].stats, seconds, steps, readings)
@@ -152,8 +160,8 @@ def traffic(*, disk: int = 0, host: int = 0, room: int = 0, stall_s: float = 0.0
     )
 
 
-def prefix(queried: int = 0, hit: int = 0, *, tenant: str = "anna", adapter: str = "", **misses: int) -> PrefixStats:
-    uses = [PrefixUse(tenant=tenant, adapter=adapter, queried_tokens=queried, hit_tokens=hit)]
+def prefix(queried: int = 0, hit: int = 0, **misses: int) -> PrefixStats:
+    uses = [PrefixUse(tenant="anna", adapter="", queried_tokens=queried, hit_tokens=hit)]
     return PrefixStats(uses=uses, misses=misses, recomputed_hit_tokens=0)
 
 

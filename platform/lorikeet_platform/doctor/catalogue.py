@@ -1,4 +1,4 @@
-"""Every rule there is, in the order in which findings of one severity are shown."""
+"""Every rule there is, in the order in which findings of one severity are shown, and what one round of them says."""
 
 from __future__ import annotations
 
@@ -40,3 +40,25 @@ ENGINE_RULES: Final[Mapping[str, EngineRule]] = {
     )
 }
 NAMES: Final = (*PLATFORM_RULES, *ENGINE_RULES)
+
+# What a rule finds may only follow from what others find; then those are told, and it is not.
+FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
+    "seats_lowered": ("preemption",),
+    "tail_latency": (
+        *("overload", "preemption", "seats_lowered", "too_few_seats", "long_prompt", "prefill_starved"),
+        *("adapter_thrash", "adapters_per_step", "host_cache"),
+    ),
+    "step_time_model": (
+        *("overload", "preemption", "seats_lowered", "too_few_seats"),
+        *("adapter_thrash", "adapters_per_step", "host_cache"),
+    ),
+}
+
+
+def examine(around: Surroundings, seen: Seen | None) -> dict[str, Finding | None]:
+    """What every rule says; those about the engine only where enough of it was seen."""
+    found = {name: rule(around) for name, rule in PLATFORM_RULES.items()}
+    if seen is not None:
+        found |= {name: rule(seen) for name, rule in ENGINE_RULES.items()}
+    explained = {name for name, causes in FOLLOWS.items() if any(found.get(cause) for cause in causes)}
+    return {name: None if name in explained else finding for name, finding in found.items()}

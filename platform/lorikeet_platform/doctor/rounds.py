@@ -13,7 +13,7 @@ from lorikeet_platform.clock import SECOND
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Tenant
-from lorikeet_platform.doctor.catalogue import ENGINE_RULES, NAMES, PLATFORM_RULES
+from lorikeet_platform.doctor.catalogue import NAMES, examine
 from lorikeet_platform.doctor.examined import Seen, Surroundings
 from lorikeet_platform.doctor.metrics import FindingFigures
 from lorikeet_platform.doctor.schemas import Finding, Findings
@@ -112,14 +112,6 @@ class StoredNames:
     def _versions(self) -> dict[tuple[str, str], str]:
         with self._db.platform.read() as session:
             return names_by_digest(session)
-
-
-def examine(around: Surroundings, seen: Seen | None) -> dict[str, Finding | None]:
-    """What every rule says; those about the engine only where enough of it was seen."""
-    found = {name: rule(around) for name, rule in PLATFORM_RULES.items()}
-    if seen is not None:
-        found |= {name: rule(seen) for name, rule in ENGINE_RULES.items()}
-    return found
 
 
 def _order(finding: Finding) -> tuple[bool, int]:

@@ -6,6 +6,8 @@ never averaged with each other; MFU / MBU = intensity / ridge holds for each of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from heapq import merge
 from itertools import pairwise
 from typing import Final, get_args
 
@@ -16,7 +18,7 @@ from lorikeet_platform.engine_watch.latency import latencies, spread_of
 from lorikeet_platform.engine_watch.schemas import Kind, Moment, Performance, Phase
 from lorikeet_platform.engine_watch.window import Reading, Window, work_between
 
-FITTED_STEPS: Final = 400  # the model forgets what is older
+FITTED_STEPS: Final = 200  # of each sort; the model forgets what is older
 
 
 def performance(window: Window, design: EngineDesign) -> Performance:
@@ -63,12 +65,18 @@ def interference(window: Window, design: EngineDesign) -> float | None:
 
 
 def fitted_model(window: Window, design: EngineDesign) -> StepTimeModel:
-    """The step-time model after some of the window's steps, spread over all of it."""
+    """The step-time model after some of the window's steps, as many with prompts as without."""
     model = StepTimeModel(design.cost, design.device)
-    stride = max(1, len(window.steps) // FITTED_STEPS)
-    for step in window.steps[::stride]:
+    with_prompts = [step for step in window.steps if step.n_prefill]
+    others = [step for step in window.steps if not step.n_prefill]
+    for step in merge(_some(with_prompts), _some(others), key=lambda step: step.end_s):
         model.observe(shape_of(step), step.seconds)
     return model
+
+
+def _some(steps: Sequence[StepSample]) -> Sequence[StepSample]:
+    """Spread over all of them."""
+    return steps[:: -(-len(steps) // FITTED_STEPS) or 1]
 
 
 def shape_of(step: StepSample) -> StepShape:

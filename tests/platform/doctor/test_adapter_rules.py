@@ -30,7 +30,7 @@ def rotating(n: int = 4, *, loads: int = 20, evictions: int = 18, heat: float = 
                 times("ttft", [0.5] * 40, label="adapter"),
                 times("adapter_wait", [0.15] * 40, label="adapter"),
             ],
-            "adapter_uses": [use(name, loads=loads // n, tokens=10) for name in names],
+            "adapter_uses": [use(name, loads=loads // n if heat > 1 else 0, tokens=10) for name in names],
         }
     )
 
@@ -58,6 +58,19 @@ def test_adapters_that_rotate_are_found_with_an_arena_that_holds_them() -> None:
 )
 def test_adapters_that_are_loaded_once_or_fit_do_not_thrash(calm: Seen) -> None:
     assert adapter_thrash(calm) is None
+
+
+def test_adapters_that_the_engine_has_forgotten_count_for_what_they_did_in_the_window() -> None:
+    uses = [use(f"{i}" * 4, loads=5) for i in range(4)]
+    after = {
+        "adapters": [resident("0000", n_bytes=MIB, heat=3.0)],
+        "arena": SMALL,
+        "adapter_traffic": traffic(disk=20, room=18),
+        "adapter_uses": uses,
+    }
+    finding = adapter_thrash(seen(after))
+    assert finding is not None
+    assert finding.setting == f"LORIKEET_ENGINE__ADAPTER_POOL_BYTES={5 * MIB}"
 
 
 @pytest.mark.parametrize(("disk", "host_mib", "is_found"), [(20, 2, True), (5, 2, False), (20, 4, False)])

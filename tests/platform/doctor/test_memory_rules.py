@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from lorikeet_engine.cost_vector import CostVector
+from lorikeet_platform.doctor.catalogue import examine
+from lorikeet_platform.doctor.examined import Surroundings
 from lorikeet_platform.doctor.rules.memory import preemption, seats_lowered, too_few_seats
 from tests.support.seen_engine import EMPTY_POOL, preempted, prefix, seen, times, work
 
@@ -76,10 +78,10 @@ def test_closed_seats_are_found_while_requests_wait(seats: int, waiting: int, is
 
 
 def test_closed_seats_are_not_told_beside_the_preemptions_that_closed_them() -> None:
-    after = requests(20) | {"preemptions": preempted(recompute=5), "seats": 4, "waiting": 9}
-    both = seen(after, before={"seats": 4})
-    assert preemption(both) is not None
-    assert seats_lowered(both) is None
+    both = seen(requests(20) | {"preemptions": preempted(recompute=5), "seats": 4, "waiting": 9}, before={"seats": 4})
+    assert seats_lowered(both) is not None
+    found = examine(Surroundings(), both)
+    assert {name for name, finding in found.items() if finding} == {"preemption"}
 
 
 CROWDED: dict[str, Any] = {"running": 8, "waiting": 5, "kv": HELD}

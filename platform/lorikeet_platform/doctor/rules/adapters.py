@@ -6,7 +6,7 @@ from statistics import median
 from typing import Final
 
 from lorikeet_engine.cost import adapter_bytes
-from lorikeet_engine.stats import AdapterResidency, AdapterUse
+from lorikeet_engine.stats import AdapterUse
 from lorikeet_platform.doctor import words
 from lorikeet_platform.doctor.examined import Seen
 from lorikeet_platform.doctor.observed import stats_of
@@ -150,14 +150,20 @@ def huge_rank(seen: Seen) -> Finding | None:
     )
 
 
-def _active(seen: Seen) -> list[AdapterResidency]:
-    """Adapters that requests of late began on, run on or wait for."""
-    return [entry for entry in seen.window.after.adapters if entry.heat > 0.5 or entry.requests or entry.waiting]
+def _active(seen: Seen) -> dict[tuple[str, str], int]:
+    """Sizes of the adapters that requests began on in the window, run on or wait for; 0 where nobody knows it now.
+
+    The engine forgets an adapter that is in neither tier, but not what the busiest ones did.
+    """
+    known = {(entry.tenant, entry.digest): entry for entry in seen.window.after.adapters}
+    active = {key for key, entry in known.items() if entry.heat > 0.5 or entry.requests or entry.waiting}
+    active |= {(use.tenant, use.digest) for use in seen.window.adapter_uses() if use.digest and use.loads}
+    return {key: known[key].bytes if key in known else 0 for key in active}
 
 
-def _working_set(active: list[AdapterResidency]) -> float:
-    """Bytes of them all; one whose size nobody knows yet counts like the mean of the others."""
-    known = [entry.bytes for entry in active if entry.bytes]
+def _working_set(active: dict[tuple[str, str], int]) -> float:
+    """Bytes of them all; one whose size is not known counts like the mean of the others."""
+    known = [n_bytes for n_bytes in active.values() if n_bytes]
     return len(active) * sum(known) / len(known) if known else 0.0
 
 

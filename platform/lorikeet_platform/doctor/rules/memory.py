@@ -56,8 +56,6 @@ def seats_lowered(seen: Seen) -> Finding | None:
     before, after = seen.window.before, seen.window.after
     if max(before.seats, after.seats) >= LOW_SEATS * after.max_seats or not after.waiting:
         return None
-    if preemption(seen) is not None:
-        return None
     share = 1 - after.seats / after.max_seats
     remedy, setting = _fewer_or_more_room(seen)
     return Finding(

@@ -12,7 +12,7 @@ from lorikeet_platform.doctor.examined import Seen
 from lorikeet_platform.doctor.observed import lengths
 from lorikeet_platform.doctor.schemas import Cost, Evidence, Finding
 from lorikeet_platform.engine_watch.latency import quantile, spread_of
-from lorikeet_platform.engine_watch.performance import fitted_model, interference
+from lorikeet_platform.engine_watch.performance import fitted_model, interference, shape_of
 from lorikeet_platform.engine_watch.report import setting_name
 from lorikeet_platform.engine_watch.schemas import Measure
 
@@ -20,14 +20,15 @@ LEAST_STEPS: Final = 20  # that decode, before their usual time is known
 STALL_FACTOR: Final = 8.0  # a step beside a prompt that takes so many times a decode step's time stalls its answers
 STALL_S: Final = 0.05  # and at least so long
 LEAST_STALLS: Final = 2
+EXPECTED_FACTOR: Final = 4.0  # and so many times by the model that is fitted to the steps seen
 STALLED_SHARE: Final = 0.1  # of the time that answers were being made
 ALLOWED_FACTOR: Final = 4.0  # what a lower budget aims at
 
 LEAST_PROMPTS: Final = 5
-STARVED_FACTOR: Final = 3.0  # prompts take so many times what they would take alone
+STARVED_FACTOR: Final = 2.0  # prompts take so many times what they would take alone
 FULL_SHARE: Final = 0.5  # of the steps with prompts: their budget is used up, most of it by decodes
 FEW_CHUNKS: Final = 4.0
-NORMAL_RATE: Final = 20.0  # a first token that takes so many tokens' time is slow
+NORMAL_RATE: Final = 10.0  # a first token that takes so many tokens' time is slow
 
 LEAST_FIRST_TOKENS: Final = 100
 LEAST_GAPS: Final = 500
@@ -42,7 +43,10 @@ def long_prompt(seen: Seen) -> Finding | None:
     if len(decodes) < LEAST_STEPS:
         return None
     usual_s = median(decodes)
-    stalls = [step for step in steps if _stalls(step, usual_s)]
+    stalls = [step for step in steps if _is_long(step, usual_s)]
+    if len(stalls) >= LEAST_STALLS:  # a busy machine makes steps long, too, but no model of their prompts says so
+        model = fitted_model(seen.window, seen.design)
+        stalls = [step for step in stalls if model.predict(shape_of(step)) >= EXPECTED_FACTOR * usual_s]
     answered_s = sum(step.seconds * step.n_decode for step in steps)
     lost_s = sum((step.seconds - usual_s) * step.n_decode for step in stalls)
     if len(stalls) < LEAST_STALLS or lost_s < STALLED_SHARE * answered_s:
@@ -88,7 +92,7 @@ def prefill_starved(seen: Seen) -> Finding | None:
     is_starved = decoding > piece or decoding >= budget / 2
     if len(full) < FULL_SHARE * len(mixed) or not is_starved or chunks < FEW_CHUNKS:
         return None
-    if ttft.mean_s < NORMAL_RATE * itl.mean_s / 2 or (slower is not None and slower < STARVED_FACTOR):
+    if quantile(ttft, 0.5) < NORMAL_RATE * quantile(itl, 0.5) or (slower is not None and slower < STARVED_FACTOR):
         return None
     wanted = _up_to_blocks(decoding + max(lengths(window).prompt / 2, budget), block_size)
     share = min(1.0, (queue.mean_s + prefill.mean_s) / ttft.mean_s)
@@ -115,10 +119,7 @@ def prefill_starved(seen: Seen) -> Finding | None:
 
 def tail_latency(seen: Seen) -> Finding | None:
     """Means look good, and one request in a hundred waits many times as long."""
-    for measure, least in (("ttft", LEAST_FIRST_TOKENS), ("itl", LEAST_GAPS)):
-        if finding := _tail(seen, "ttft" if measure == "ttft" else "itl", least):
-            return finding
-    return None
+    return _tail(seen, "ttft", LEAST_FIRST_TOKENS) or _tail(seen, "itl", LEAST_GAPS)
 
 
 def _tail(seen: Seen, measure: Measure, least: int) -> Finding | None:
@@ -152,7 +153,7 @@ def _tail(seen: Seen, measure: Measure, least: int) -> Finding | None:
     )
 
 
-def _stalls(step: StepSample, usual_s: float) -> bool:
+def _is_long(step: StepSample, usual_s: float) -> bool:
     is_long = step.seconds >= max(STALL_S, STALL_FACTOR * usual_s)
     return is_long and step.n_decode > 0 and step.n_prefill > step.n_decode
 
