@@ -147,6 +147,9 @@ def _notes(subject: Subject, load: Load, prediction: Prediction, curve: list[Cur
         notes.append("TTFT is of clients that all start at once, and ask again as soon as they are answered.")
     if load.n_adapters:
         notes.append("All adapters are asked for equally often.")
+    per_step = subject.config.max_adapters_per_step
+    if load.n_adapters > per_step:
+        notes.append(f"max_adapters_per_step lets {per_step} different adapters into one step.")
     if not prediction.is_simulated:
         notes.append("Estimated by formulas: this workload takes too long to simulate.")
     elif prediction.preemptions:

@@ -19,6 +19,7 @@ STEP_S, ROW_S, PATIENCE_S = 45e-6, 8e-6, 0.8
 WAVES = 3  # requests of each client of a closed loop: the first ones begin together, unlike any later
 ARRIVALS = 200  # requests of an open loop
 NO_LIMIT = 1 << 40
+MOST_BUSY = 0.95  # with prompts; a queue for more than an engine can do has no mean
 ROUNDS = 60  # of the fixed point between how many run and how long they take
 
 
@@ -183,6 +184,14 @@ def _seen(world: Simulation, load: Load, peak_running: int) -> Prediction:
 # -- by formulas -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Seconds of a step that only decodes, and what one request's prompt adds to the steps it is computed in."""
+
+    decode_s: float
+    prompt_s: float
+
+
 def _running_at_once(subject: Subject, seats: int, load: Load, pace: Pace) -> int:
     """Requests that run together: all, as many as there are seats and blocks, or as many as their time adds up to."""
     room = max(1, min(seats, subject.n_blocks // subject.request_blocks(load.context)))
@@ -190,18 +199,29 @@ def _running_at_once(subject: Subject, seats: int, load: Load, pace: Pace) -> in
         return min(load.concurrency, room)
     running = 1.0
     for _ in range(ROUNDS):
-        prefill_s, itl_s = _phases(
-            load, max(1, round(running)), pace.step_seconds, subject.config.max_num_batched_tokens
-        )
-        running = (running + load.requests_per_s * total_seconds(prefill_s, load.output_tokens, itl_s)) / 2
+        at_once = max(1, round(running))
+        phases = _phases(load, at_once, pace.step_seconds, subject.config.max_num_batched_tokens)
+        running = (running + load.requests_per_s * _by_phases(load, at_once, phases).total_s) / 2
         if running >= room:
             return room
     return max(1, round(running))
 
 
 def _by_formulas(load: Load, at_once: int, pace: Pace, *, chunk: int, host_overhead_s: float) -> Prediction:
-    """Who waits for a seat waits for those before it, one answer each."""
-    prefill_s, itl_s = _phases(load, at_once, lambda shape: pace(shape) + host_overhead_s, chunk)
+    return _by_phases(load, at_once, _phases(load, at_once, lambda shape: pace(shape) + host_overhead_s, chunk))
+
+
+def _by_phases(load: Load, at_once: int, phases: Phases) -> Prediction:
+    """Clients of a closed loop ask in waves, so on average half of the others' prompts come first; who comes at random
+    waits for the one that is being computed (M/D/1), and for all that come while it makes its answer."""
+    others = at_once - 1
+    if load.concurrency:
+        prefill_s = phases.decode_s + phases.prompt_s * (1 + others / 2)
+        itl_s = phases.decode_s + phases.prompt_s * others / 2 / load.output_tokens
+    else:
+        busy = min(load.requests_per_s * phases.prompt_s, MOST_BUSY)
+        prefill_s = phases.decode_s + phases.prompt_s * (1 + busy / 2 / (1 - busy))
+        itl_s = phases.decode_s + phases.prompt_s * others / load.output_tokens
     alone_s = total_seconds(prefill_s, load.output_tokens, itl_s)
     ttft_s = ttft_seconds(max(0, load.concurrency - at_once) / at_once * alone_s, prefill_s)
     requests_per_s = at_once / (alone_s + load.pause_s) if load.concurrency else load.requests_per_s
@@ -214,27 +234,17 @@ def _by_formulas(load: Load, at_once: int, pace: Pace, *, chunk: int, host_overh
     )
 
 
-def _phases(load: Load, at_once: int, step_seconds: StepSeconds, chunk: int) -> tuple[float, float]:
-    """Seconds of a prompt beside the others' decodes, and between two tokens of an answer.
-
-    While it makes its answer, a request also waits for one prompt of each other that runs.
-    """
+def _phases(load: Load, at_once: int, step_seconds: StepSeconds, chunk: int) -> Phases:
+    """Rows in the middle of their answers, and a prompt in as many equal chunks as the budget needs."""
     n_chunks = -(-load.prompt_tokens // chunk)
-    others = StepShape()
-    _add_decodes(others, at_once - 1, load)
-    decode, mixed = replace(others), replace(others)
-    _add_decodes(decode, 1, load)
-    mixed.n_prefill = -(-load.prompt_tokens // n_chunks)
-    mixed.prefill_pairs = load.prompt_tokens * (load.prompt_tokens + 1) // 2 // n_chunks
-    mixed.prefill_context = load.prompt_tokens * (n_chunks - 1) // 2 // n_chunks
-    mixed.n_sampled += 1
-    decode_s, mixed_s = step_seconds(decode), step_seconds(mixed)
-    stolen_s = n_chunks * max(0.0, mixed_s - decode_s)
-    return n_chunks * mixed_s, decode_s + (at_once - 1) * stolen_s / load.output_tokens
-
-
-def _add_decodes(shape: StepShape, n_rows: int, load: Load) -> None:
-    """Add rows in the middle of their answers."""
-    shape.n_decode += n_rows
-    shape.n_sampled += n_rows
-    shape.decode_context += n_rows * (load.prompt_tokens + load.output_tokens // 2)
+    context = load.prompt_tokens + load.output_tokens // 2
+    decode = StepShape(n_decode=at_once, decode_context=at_once * context, n_sampled=at_once)
+    mixed = replace(
+        decode,
+        n_prefill=-(-load.prompt_tokens // n_chunks),
+        prefill_pairs=load.prompt_tokens * (load.prompt_tokens + 1) // 2 // n_chunks,
+        prefill_context=load.prompt_tokens * (n_chunks - 1) // 2 // n_chunks,
+        n_sampled=at_once + 1,
+    )
+    decode_s = step_seconds(decode)
+    return Phases(decode_s, n_chunks * max(0.0, step_seconds(mixed) - decode_s))

@@ -153,12 +153,11 @@ def lora_ledgers(subject: Subject, load: Load) -> LoraLedgers:
     one = adapter_bytes(subject.spec, load.rank, itemsize=subject.itemsize, modules=modules)
     in_arena = arena_bytes(subject.spec, load.rank, modules=modules, itemsize=subject.itemsize)
     resident = min(load.n_adapters, subject.config.adapter_pool_bytes // in_arena)
-    at_once = min(resident, subject.config.max_adapters_per_step)
     return LoraLedgers(
         adapter_bytes=one,
         all_bytes=load.n_adapters * one,
         private_kv_bytes=load.n_adapters * request_bytes(subject, load.context),
-        bound_by=bound_of(concurrency_of(subject, load.context), adapters=load.n_adapters, adapters_at_once=at_once),
+        bound_by=bound_of(concurrency_of(subject, load.context), adapters=load.n_adapters, resident=resident),
         resident=resident,
     )
 
