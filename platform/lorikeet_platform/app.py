@@ -79,13 +79,14 @@ def build_context(
     metrics = GatewayMetrics(registry)
     registry.register(StockFigures(db))
     notices = NoticeBoard(db, on_late=metrics.revocation_seconds.observe)
-    presence = GatewayPresence(db)
+    presence, watch = GatewayPresence(db), EngineWatch(engine_client)
     return PlatformContext(
         settings=settings,
         db=db,
         store=store,
         engine_client=engine_client,
-        watch=EngineWatch(engine_client),
+        watch=watch,
+        doctor=Doctor(watch, db=db, client=engine_client, degraded=metrics.limits.degraded, registry=registry),
         notices=notices,
         authenticator=Authenticator(db, pepper, notices),
         pepper=pepper,
@@ -130,7 +131,6 @@ def create_admin_app(context: PlatformContext) -> FastAPI:
     """The admin API, health, metrics, and the dashboard's pages under every other address."""
     app = _new_app("Lorikeet admin API", context)
     app.state.overview = OverviewReader(context)
-    app.state.doctor = Doctor(context)
     adapters = adapter_routes(ADMIN_PREFIX, administrator_actor)
     quarantine = quarantine_routes(ADMIN_PREFIX, administrator_actor)
     for router in (

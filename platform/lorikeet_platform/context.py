@@ -16,6 +16,7 @@ from lorikeet_platform.auth.notices import NoticeBoard
 from lorikeet_platform.auth.pepper import Pepper
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
+from lorikeet_platform.doctor.rounds import Doctor
 from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.limits.gating.turnstile import Turnstile
@@ -31,6 +32,7 @@ class PlatformContext:
 
     Attributes:
         watch: the engine's figures over time; it samples while the tenant application runs.
+        doctor: what is wrong with the engine, by the watch's samples.
         notices: what other processes change of keys and tenants; it listens while the tenant application runs.
         presence: this gateway among the others; its row and its thread begin with the tenant application.
         wake: tells a worker about a job id; may fail silently, the sweeper sends again.
@@ -45,6 +47,7 @@ class PlatformContext:
     store: BlobStore
     engine_client: EngineClient
     watch: EngineWatch
+    doctor: Doctor
     notices: NoticeBoard
     authenticator: Authenticator
     pepper: Pepper

@@ -26,6 +26,7 @@ from lorikeet_platform.clock import now_us
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, KeyLimit, TenantLimit
+from lorikeet_platform.doctor.rounds import Doctor
 from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.ids import new_id
@@ -84,13 +85,15 @@ class MeasuredEngine(ScriptedEngine):
 def make_context(folder: Path, db: Database, clock: Callable[[], int], **limits: Any) -> PlatformContext:
     settings = Settings(data_dir=folder, model_name=BASE, limits=LimitSettings(**limits))
     pepper, registry = load_pepper(folder), CollectorRegistry()
-    notices, engine = NoticeBoard(db, clock=clock), MeasuredEngine()
+    notices, engine, metrics = NoticeBoard(db, clock=clock), MeasuredEngine(), GatewayMetrics(registry)
+    watch = EngineWatch(engine, clock)
     return PlatformContext(
         settings=settings,
         db=db,
         store=LocalBlobStore(settings.blob_dir),
         engine_client=engine,
-        watch=EngineWatch(engine, clock),
+        watch=watch,
+        doctor=Doctor(watch, db=db, client=engine, degraded=metrics.limits.degraded, registry=registry, clock=clock),
         notices=notices,
         authenticator=Authenticator(db, pepper, notices, clock=clock),
         pepper=pepper,
@@ -99,7 +102,7 @@ def make_context(folder: Path, db: Database, clock: Callable[[], int], **limits:
         wake=lambda _job_id: None,
         admin_token=load_admin_token(folder),
         metrics_registry=registry,
-        metrics=GatewayMetrics(registry),
+        metrics=metrics,
         clock=clock,
     )
 

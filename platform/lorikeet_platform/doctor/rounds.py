@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
 
+from prometheus_client import CollectorRegistry, Gauge
 from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 
-from lorikeet_platform.clock import SECOND
-from lorikeet_platform.context import PlatformContext
+from lorikeet_engine.client import EngineClient
+from lorikeet_platform.clock import SECOND, Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Tenant
 from lorikeet_platform.doctor.catalogue import NAMES, examine
@@ -18,6 +19,7 @@ from lorikeet_platform.doctor.examined import Seen, Surroundings
 from lorikeet_platform.doctor.metrics import FindingFigures
 from lorikeet_platform.doctor.schemas import Finding, Findings
 from lorikeet_platform.doctor.steadiness import Steadiness
+from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.overview.books import books_checked
 from lorikeet_platform.overview.engine_view import SHOWN_DIGEST
 from lorikeet_platform.registry.catalogue import names_by_digest
@@ -30,27 +32,33 @@ class Doctor:
     """Examines one engine; `findings` is the outcome of the last examination.
 
     Args:
+        degraded: the gauge that is 1 while rates are counted alone.
         looked_at_s: how much of the engine's life a round looks at, and `least_s` how much there has to be.
     """
 
     def __init__(
         self,
-        context: PlatformContext,
+        watch: EngineWatch,
         *,
+        db: Database,
+        client: EngineClient,
+        degraded: Gauge,
+        registry: CollectorRegistry,
+        clock: Clock = now_us,
         looked_at_s: float = LOOKED_AT_S,
         least_s: float = LEAST_S,
-        steadiness: Steadiness | None = None,
     ) -> None:
         self.findings = Findings(examined_s=None, at=None, findings=[])
-        self._context, self._looked_at_s, self._least_s = context, looked_at_s, least_s
-        self._began_s = context.clock() / SECOND
-        self._steadiness = steadiness or Steadiness()
-        context.metrics_registry.register(FindingFigures(lambda: self.findings))
-        context.watch.subscribe(self.examine)
+        self._watch, self._db, self._client, self._degraded, self._clock = watch, db, client, degraded, clock
+        self._looked_at_s, self._least_s = looked_at_s, least_s
+        self._began_s = clock() / SECOND
+        self._steadiness = Steadiness()
+        registry.register(FindingFigures(lambda: self.findings))
+        watch.subscribe(self.examine)
 
     async def examine(self) -> None:
         """One round."""
-        watch = self._context.watch
+        watch = self._watch
         window, design, prompts = watch.window(self._looked_at_s), watch.design, watch.prompts
         around = await run_in_threadpool(self._surroundings)
         seen = None
@@ -60,33 +68,32 @@ class Doctor:
         held = self._steadiness.take(found)
         self.findings = Findings(
             examined_s=None if seen is None else seen.window.seconds,
-            at=int(self._context.clock() / SECOND),
+            at=int(self._clock() / SECOND),
             findings=sorted(held, key=_order),
         )
 
     def _surroundings(self) -> Surroundings:
-        context = self._context
-        with context.db.platform.read() as session:
+        with self._db.platform.read() as session:
             books = books_checked(session)
-        [degraded] = context.metrics.limits.degraded.collect()
+        [degraded] = self._degraded.collect()
         return Surroundings(
             away_s=self._away_s(),
-            has_answered=context.watch.has_answered,
+            has_answered=self._watch.has_answered,
             books_mismatches=None if books is None else books.mismatches,
             rates_degraded=bool(degraded.samples[0].value),
-            names=StoredNames(context.db),
+            names=StoredNames(self._db),
             decode=self._decode,
         )
 
     def _away_s(self) -> float | None:
-        watch = self._context.watch
+        watch = self._watch
         if not watch.is_away:
             return None
-        since = watch.away_since if watch.has_answered else self._began_s
-        return self._context.clock() / SECOND - (self._began_s if since is None else since)
+        since = watch.away_since if watch.has_answered else None
+        return self._clock() / SECOND - (self._began_s if since is None else since)
 
     def _decode(self, tokens: Sequence[int]) -> str:
-        return self._context.engine_client.tokenizer.decode(list(tokens))
+        return self._client.tokenizer.decode(tokens)
 
 
 class StoredNames:

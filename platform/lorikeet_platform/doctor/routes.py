@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request
 
 from lorikeet_platform.accounts.access import administrator
-from lorikeet_platform.doctor.rounds import Doctor
+from lorikeet_platform.context import get_context
 from lorikeet_platform.doctor.schemas import Findings
 from lorikeet_platform.web.json_body import StrictJsonRoute
 from lorikeet_platform.web.surplus import KnownQuery, WantedBody
@@ -21,5 +21,4 @@ router = APIRouter(
 @router.get("/findings", operation_id="get_findings")
 async def get_findings(request: Request) -> Findings:
     """What is wrong with the engine now, with evidence and remedy."""
-    doctor: Doctor = request.app.state.doctor
-    return doctor.findings
+    return get_context(request).doctor.findings

@@ -27,6 +27,7 @@ from lorikeet_platform.clock import now_us
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import Adapter, AdapterVersion, UsageRecord
+from lorikeet_platform.doctor.rounds import Doctor
 from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.ids import new_id
@@ -95,12 +96,14 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     make_tables(db)
     pepper = load_pepper(tmp_path)
     engine, registry, notices = ScriptedEngine(), CollectorRegistry(), NoticeBoard(db)
+    metrics, watch = GatewayMetrics(registry), EngineWatch(engine)
     context = PlatformContext(
         settings=settings,
         db=db,
         store=LocalBlobStore(tmp_path / "blobs"),
         engine_client=engine,
-        watch=EngineWatch(engine),
+        watch=watch,
+        doctor=Doctor(watch, db=db, client=engine, degraded=metrics.limits.degraded, registry=registry),
         notices=notices,
         authenticator=Authenticator(db, pepper, notices),
         pepper=pepper,
@@ -109,7 +112,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
         wake=lambda _job: None,
         admin_token="",
         metrics_registry=registry,
-        metrics=GatewayMetrics(registry),
+        metrics=metrics,
     )
     app = FastAPI()
     app.state.context = context
