@@ -5,9 +5,8 @@ The five states are counted independently; none is derived from the others, so t
 
 from __future__ import annotations
 
-from collections import defaultdict
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 
@@ -26,8 +25,6 @@ class MemoryState(IntEnum):
         """The word for it in metrics and on pages."""
         return self.name.lower()
 
-
-K = TypeVar("K")
 
 _FREE, _IN_USE = int(MemoryState.FREE), int(MemoryState.RESERVED)
 
@@ -55,7 +52,7 @@ class PoolLedger:
         self.capacity = capacity
         self._bytes = [0] * len(MemoryState)
         self._bytes[_FREE] = capacity
-        self._held: dict[Owner, int] = {}
+        self._held: dict[str, dict[str, int]] = {}  # by tenant and adapter, so that tenants are quick to add up
         self._in_use: dict[str, int] = {}
 
     def __getitem__(self, state: MemoryState) -> int:
@@ -78,9 +75,9 @@ class PoolLedger:
         counts[source] = left
         counts[target] += n_bytes
         if source == _FREE:
-            self._charge(self._held, owner, n_bytes)
+            self._hold(owner, n_bytes)
         elif target == _FREE:
-            self._charge(self._held, owner, -n_bytes)
+            self._hold(owner, -n_bytes)
         if source < _IN_USE:
             if target >= _IN_USE:
                 self._charge(self._in_use, owner.tenant, n_bytes)
@@ -96,20 +93,20 @@ class PoolLedger:
         counts = self._bytes
         if sum(counts) != self.capacity or min(counts) < 0:
             raise LedgerImbalance(f"{self.name}: {counts} do not add up to {self.capacity}")
-        held, in_use = sum(self._held.values()), sum(self._in_use.values())
-        if held != self.capacity - counts[_FREE] or min(self._held.values(), default=1) <= 0:
+        by_owner = self.held_by_owner()
+        held, in_use = sum(by_owner.values()), sum(self._in_use.values())
+        if held != self.capacity - counts[_FREE] or min(by_owner.values(), default=1) <= 0:
             raise LedgerImbalance(f"{self.name}: owners hold {held}, states say {counts}")
         if in_use != sum(counts[_IN_USE:]) or min(self._in_use.values(), default=1) <= 0:
             raise LedgerImbalance(f"{self.name}: tenants use {in_use}, states say {counts}")
 
     def held_by_owner(self) -> dict[Owner, int]:
         """Bytes that are not free, by whom they are charged to."""
-        return dict(self._held)
+        return {
+            Owner(tenant, adapter): held for tenant, held_by in self._held.items() for adapter, held in held_by.items()
+        }
 
     def snapshot(self, *, fragmentation: int = 0, external_fragmentation: int = 0, shared: int = 0) -> LedgerSnapshot:
-        by_tenant: defaultdict[str, int] = defaultdict(int)
-        for owner, held in self._held.items():
-            by_tenant[owner.tenant] += held
         counts = self._bytes
         return LedgerSnapshot(
             name=self.name,
@@ -120,12 +117,20 @@ class PoolLedger:
             cached=counts[MemoryState.CACHED],
             free=counts[MemoryState.FREE],
             fragmentation=fragmentation,
-            by_tenant=dict(by_tenant),
+            by_tenant={tenant: sum(held_by.values()) for tenant, held_by in self._held.items()},
             shared=shared,
             external_fragmentation=external_fragmentation,
         )
 
-    def _charge(self, account: dict[K, int], name: K, n_bytes: int) -> None:
+    def _hold(self, owner: Owner, n_bytes: int) -> None:
+        held_by = self._held.get(owner.tenant)
+        if held_by is None:
+            held_by = self._held[owner.tenant] = {}
+        self._charge(held_by, owner.adapter, n_bytes)
+        if not held_by:
+            del self._held[owner.tenant]
+
+    def _charge(self, account: dict[str, int], name: str, n_bytes: int) -> None:
         """Change what `name` holds; an account that is empty disappears."""
         balance = account.get(name, 0) + n_bytes
         if balance > 0:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from lorikeet_engine.metrics.shapes import BUCKETS, HistogramFamily
+from lorikeet_engine.metrics.shapes import HistogramFamily
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -37,7 +37,7 @@ def _histograms(family: HistogramFamily) -> Iterator[str]:
     for label, (counts, sum_s) in family.series.items():
         whose = f'{family.label}="{_escaped(label)}"'
         start = f'{name}_bucket{{{whose},le="'
-        for bucket, count in zip(BUCKETS, counts, strict=True):
+        for bucket, count in zip(family.buckets, counts, strict=True):
             yield f'{start}{bucket}"}} {count}\n'
         yield f"{name}_count{{{whose}}} {counts[-1]}\n"
         yield f"{name}_sum{{{whose}}} {sum_s!r}\n"

@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from lorikeet_engine.cost_vector import COSTS
 from lorikeet_engine.latency_bounds import MEASURES
-from lorikeet_engine.metrics.shapes import HistogramFamily, counter, counters, gauge, gauges
+from lorikeet_engine.metrics.shapes import COARSE, FINE, HistogramFamily, counter, counters, gauge, gauges
 from lorikeet_engine.stats import AdapterUse, EngineStats
 
 POOL_STATES = ("used", "reserved", "in_flight", "cached", "free")
@@ -81,11 +81,10 @@ def _latencies(stats: EngineStats) -> Iterator[Family]:
     by: dict[tuple[str, str], HistogramFamily] = {
         ("step", "kind"): HistogramFamily("engine_step_duration_seconds", "How long a step took", "kind")
     }
-    for label, whose in (("kind", "an answer"), ("tenant", "an answer to the tenant"), ("adapter", "an answer on it")):
+    for label, bins in (("kind", FINE), ("tenant", COARSE), ("adapter", COARSE)):
         for measure in MEASURES:
-            by[measure, label] = HistogramFamily(
-                _latency_name(measure, label), f"Seconds of {whose}: {LATENCIES[measure]}", label
-            )
+            name, text = _latency_name(measure, label), f"Seconds of an answer, by {label}: {LATENCIES[measure]}"
+            by[measure, label] = HistogramFamily(name, text, label, bins)
     for histogram in stats.histograms:
         label = histogram.label[:DIGEST_CHARS] if histogram.by == "adapter" else histogram.label
         by[histogram.measure, histogram.by].add(label, histogram.counts, histogram.sum_s)

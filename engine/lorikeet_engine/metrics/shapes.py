@@ -12,7 +12,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from lorikeet_engine.latency_bounds import BOUNDS_S
 
 PREFIX = "lorikeet_"
-BUCKETS = (*(repr(bound) for bound in BOUNDS_S), "+Inf")
+FINE = tuple(range(len(BOUNDS_S) + 1))
+COARSE = (*range(2, len(BOUNDS_S), 2), len(BOUNDS_S))  # every other bound, where there are many histograms
+LABELS = (*(repr(bound) for bound in BOUNDS_S), "+Inf")
 
 
 class Series(NamedTuple):
@@ -28,16 +30,20 @@ class HistogramFamily:
     Not a `Metric`, which makes an object for every bucket: there are thousands.
     """
 
-    def __init__(self, name: str, text: str, label: str) -> None:
+    def __init__(self, name: str, text: str, label: str, bins: Sequence[int] = FINE) -> None:
+        """`bins`: which of the bounds it has."""
         self.name = PREFIX + name
         self.text = text
         self.label = label
+        self.buckets = tuple(LABELS[i] for i in bins)
+        self._bins = bins
         self.series: dict[str, Series] = {}
 
     def add(self, label: str, counts: Sequence[int], sum_s: float) -> None:
         """`counts` as in `stats.Histogram`; what has one label is one histogram."""
         known = self.series.get(label)
-        cumulative = tuple(accumulate(counts))
+        up_to = tuple(accumulate(counts))
+        cumulative = tuple([up_to[i] for i in self._bins])
         if known:
             cumulative, sum_s = tuple(map(add, known.counts, cumulative)), known.sum_s + sum_s
         self.series[label] = Series(cumulative, sum_s)
@@ -45,7 +51,7 @@ class HistogramFamily:
     def metric(self) -> Metric:
         metric = HistogramMetricFamily(self.name, self.text, labels=[self.label])
         for label, (counts, sum_s) in self.series.items():
-            metric.add_metric([label], list(zip(BUCKETS, counts, strict=True)), sum_s)
+            metric.add_metric([label], list(zip(self.buckets, counts, strict=True)), sum_s)
         return metric
 
 

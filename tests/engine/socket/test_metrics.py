@@ -157,3 +157,12 @@ def test_every_bucket_is_the_bound_it_was_counted_by() -> None:
     (family,) = [family for family in exported() if family.name == "lorikeet_engine_ttft_seconds"]
     bounds = [s.labels["le"] for s in family.samples if s.name.endswith("bucket") and s.labels["kind"] == "base"]
     assert [float(bound) for bound in bounds] == [*BOUNDS_S, float("inf")]
+
+
+def test_the_many_histograms_of_tenants_and_adapters_have_every_other_bound() -> None:
+    (family,) = [family for family in exported() if family.name == "lorikeet_tenant_ttft_seconds"]
+    buckets = {float(s.labels["le"]): s.value for s in family.samples if s.labels == s.labels | {"tenant": "anna"}
+               and s.name.endswith("bucket")}  # fmt: skip
+    assert set(buckets) < {*BOUNDS_S, float("inf")}
+    assert len(buckets) == len(BOUNDS_S) // 2
+    assert (buckets[0.02], buckets[0.05], buckets[float("inf")]) == (1, 2, 2)
