@@ -125,10 +125,18 @@ class GatewayInProcess:
 
     Args:
         clock: what time it is for the ledger; keys and limits go by the real one.
+        changed: what else a test has otherwise than a gateway's process.
     """
 
-    def __init__(self, settings: Settings, model: ServedModel, db: Database, clock: Clock = now_us) -> None:
-        self._settings, self._model, self._db, self._clock = settings, model, db, clock
+    def __init__(
+        self,
+        settings: Settings,
+        model: ServedModel,
+        db: Database,
+        clock: Clock = now_us,
+        changed: Callable[[PlatformContext], PlatformContext] = lambda context: context,
+    ) -> None:
+        self._settings, self._model, self._db, self._clock, self._changed = settings, model, db, clock, changed
         self._sockets = [_listening(), _listening()]
         self.api, self.admin = (f"http://127.0.0.1:{bound.getsockname()[1]}" for bound in self._sockets)
         self._servers: list[uvicorn.Server] = []
@@ -152,7 +160,7 @@ class GatewayInProcess:
             self._settings, db=self._db, store=store, engine_client=client, wake=lambda _job_id: None
         )
         usage = UsageService(self._db, gateway_id=context.gateway_id, clock=self._clock)
-        context = replace(context, usage=usage, clock=self._clock)
+        context = self._changed(replace(context, usage=usage, clock=self._clock))
         apps = (create_tenant_app(context), create_admin_app(context))
         await client.start()
         self._servers = [_server(app, self._settings) for app in apps]
