@@ -28,8 +28,8 @@ def measure(
 ) -> EngineStats:
     """The figures now.
 
-    `names_adapters`: lists all adapters, and prefixes by tenant and adapter. Without, they take about as long whether it
-    knows ten adapters or ten thousand.
+    `names_adapters`: lists all adapters, and prefixes by tenant and adapter. Without, it takes about as long for ten
+    known adapters as for ten thousand.
     """
     scheduler, totals, counters = loop.scheduler, loop.counters, loop.scheduler.counters
     observed = loop.observer.observed(now)

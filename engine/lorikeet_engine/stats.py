@@ -239,6 +239,6 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     adapter_uses: list[AdapterUse]
     busiest_tenants: list[str]
     histograms: list[Histogram]
-    costs: CostVector = msgspec.field(default_factory=CostVector)
+    costs: CostVector
     kv_peak_bytes: int
     fairness: float

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from lorikeet_engine.cost_vector import COSTS, CostVector
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 from lorikeet_engine.simulation.shipped import load_model
 from lorikeet_engine.stats import (
@@ -131,6 +132,7 @@ def engine_stats(**changes: Any) -> EngineStats:
             histogram("adapter_wait", "adapter", "ab", 0.01),
             histogram("step", "kind", "decode", 0.1, 0.12, 200.0),
         ],
+        costs=CostVector(**{name: 1000.5 + i for i, name in enumerate(COSTS)}),
         kv_peak_bytes=350,
         fairness=0.75,
     )
