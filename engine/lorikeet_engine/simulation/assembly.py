@@ -85,27 +85,12 @@ def build_world(workload: Workload, hardware: Hardware | None = None) -> Simulat
         itemsize=itemsize,
         step_seconds=hardware.step_seconds,
     )
-    kv = KvManager(
-        n_blocks=kv_bytes(knobs, spec, cost, profile) // block_bytes + 1,  # one block is never handed out
-        block_size=knobs.block_size,
-        block_bytes=block_bytes,
-        n_host_slots=knobs.swap_space // block_bytes,
-        enable_prefix_caching=knobs.enable_prefix_caching,
-    )
-    residency = AdapterResidency(
-        n_grains=knobs.adapter_pool_bytes // catalogue.grain_bytes,
-        grain_bytes=catalogue.grain_bytes,
-        host_bytes=knobs.host_adapter_cache_bytes,
-        max_loading=knobs.max_adapters_per_step,
-        policy=knobs.adapter_eviction,
-        reload_cost=ReloadCost(1 / profile.host_bandwidth, 1 / profile.disk_bandwidth),
-        n_prefix_blocks=kv.n_prefix_blocks,
-    )
+    kv, residency = _pools(knobs, hardware, catalogue.grain_bytes)
     limits = limits_of(
         knobs,
         max_model_len=knobs.max_model_len,
         eos_token_ids=frozenset({N_WORDS}),
-        vocab=spec.vocab,
+        vocab=max(spec.vocab, N_WORDS),  # what prompts are made of here, whatever the model knows
         cache_root=(spec.architecture, "simulated"),
         is_local_first=knobs.adapter_affinity,
     )
@@ -121,6 +106,28 @@ def build_world(workload: Workload, hardware: Hardware | None = None) -> Simulat
         host_overhead_s=workload.host_overhead_s,
         ends_at=ends_at,
     )
+
+
+def _pools(knobs: EngineKnobs, hardware: Hardware, grain_bytes: int) -> tuple[KvManager, AdapterResidency]:
+    spec, profile = hardware.spec, hardware.profile
+    block_bytes = kv_block_bytes(spec, block_size=knobs.block_size, itemsize=hardware.itemsize)
+    kv = KvManager(
+        n_blocks=kv_bytes(knobs, spec, hardware.cost, profile) // block_bytes + 1,  # one block is never handed out
+        block_size=knobs.block_size,
+        block_bytes=block_bytes,
+        n_host_slots=knobs.swap_space // block_bytes,
+        enable_prefix_caching=knobs.enable_prefix_caching,
+    )
+    residency = AdapterResidency(
+        n_grains=knobs.adapter_pool_bytes // grain_bytes,
+        grain_bytes=grain_bytes,
+        host_bytes=knobs.host_adapter_cache_bytes,
+        max_loading=knobs.max_adapters_per_step,
+        policy=knobs.adapter_eviction,
+        reload_cost=ReloadCost(1 / profile.host_bandwidth, 1 / profile.disk_bandwidth),
+        n_prefix_blocks=kv.n_prefix_blocks,
+    )
+    return kv, residency
 
 
 def run_in_static_batches(workload: Workload, batch_size: int, hardware: Hardware | None = None) -> StaticRun:
