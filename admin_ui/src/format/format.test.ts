@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { humanBytes } from "./bytes";
 import { counted, grouped, percent, rate, weight } from "./numbers";
 import { scaled, significant } from "./quantities";
-import { duration, latency, seconds } from "./time";
+import { duration, latency, seconds, span } from "./time";
 
 describe("figures for people", () => {
   it("gives bytes three significant figures in binary units", () => {
@@ -35,6 +35,10 @@ describe("figures for people", () => {
 
   it("gives latencies three significant figures", () => {
     expect([0.00042, 0.0265, 0.1234, 0.99996, 2.25, 12.34].map(latency)).toEqual(["0.42 ms", "26.5 ms", "123 ms", "1.00 s", "2.25 s", "12.3 s"]);
+  });
+
+  it("says how far a window reaches back", () => {
+    expect([4.6, 60, 119, 300.2].map(span)).toEqual(["5 s", "60 s", "119 s", "5 min"]);
   });
 
   it("scales rates by decimal prefixes, and other figures not at all", () => {

@@ -16,6 +16,11 @@ export function duration(seconds: number): string {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
+/** How far a window reaches back: 60 s → "60 s", 300 s → "5 min". */
+export function span(seconds: number): string {
+  return seconds < 119.5 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
+}
+
 /** 0.034 s → "34 ms", 2.25 s → "2.3 s", 90 s → "1 min 30 s". */
 export function seconds(value: number): string {
   if (value < 0.9995) return `${Math.round(value * 1000)} ms`;

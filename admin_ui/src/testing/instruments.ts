@@ -182,8 +182,8 @@ export function capacityPlan(fields: Partial<CapacityPlan> = {}): CapacityPlan {
     estimate: { ttft_s: band(0.196), itl_s: band(0.0265), output_tokens_per_s: band(302), total_s: band(6.76) },
     replicas: 2,
     knobs: [
-      { name: "max_num_seqs", setting: "LORIKEET_ENGINE__MAX_NUM_SEQS", value: 18, why: "65 % of 28" },
-      { name: "max_num_batched_tokens", setting: "LORIKEET_ENGINE__MAX_NUM_BATCHED_TOKENS", value: 2048, why: "to be tuned" },
+      { name: "max_num_seqs", setting: "LORIKEET_ENGINE__MAX_NUM_SEQS=18", value: 18, why: "65 % of 28" },
+      { name: "max_num_batched_tokens", setting: "LORIKEET_ENGINE__MAX_NUM_BATCHED_TOKENS=2048", value: 2048, why: "to be tuned" },
     ],
     notes: ["Prompts share no prefix."],
     calibration: null,

@@ -16,8 +16,8 @@ interface CurveProps {
   mark?: { x: number; name: string } | undefined;
 }
 
-const [WIDTH, HEIGHT] = [460, 220];
-const PLOT = { left: 74, right: 16, top: 16, bottom: 40 };
+const [WIDTH, HEIGHT] = [340, 200];
+const PLOT = { left: 62, right: 14, top: 12, bottom: 40 };
 const MOST_TICKS = 9;
 
 /** One figure over another whose steps double: the x axis is logarithmic, the y axis begins at zero. */
@@ -29,6 +29,7 @@ export function Curve({ points, label, xName, writeX, writeY, mark }: CurveProps
   const left = (x: number) => PLOT.left + ((Math.log2(x) - low) / (high - low || 1)) * (WIDTH - PLOT.left - PLOT.right);
   const top = (y: number) => floor - (y / (peak || 1)) * (floor - PLOT.top);
   const line = points.map(({ x, y }) => `${left(x).toFixed(1)},${top(y).toFixed(1)}`).join(" ");
+  const isLate = (x: number) => left(x) > WIDTH / 2;
   const every = Math.ceil(xs.length / MOST_TICKS);
   return (
     <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} width="100%" role="img" aria-label={label} className="plot">
@@ -51,7 +52,7 @@ export function Curve({ points, label, xName, writeX, writeY, mark }: CurveProps
       {mark && mark.x >= 2 ** low && mark.x <= 2 ** high && (
         <>
           <line x1={left(mark.x)} x2={left(mark.x)} y1={PLOT.top} y2={floor} className="plot-mark" />
-          <text x={left(mark.x) + 5} y={PLOT.top + 8}>
+          <text x={left(mark.x) + (isLate(mark.x) ? -5 : 5)} y={PLOT.top + 10} textAnchor={isLate(mark.x) ? "end" : "start"}>
             {mark.name}
           </text>
         </>

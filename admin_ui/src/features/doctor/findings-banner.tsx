@@ -3,11 +3,12 @@ import { useState } from "react";
 
 import type { Finding, Findings } from "@/api/types";
 import { Command } from "@/components/command";
+import { Prose } from "@/components/prose";
 import { Term } from "@/components/term";
 import { counted } from "@/format/numbers";
-import { dateTime, duration } from "@/format/time";
+import { dateTime, span } from "@/format/time";
 
-import { findingKey, inOrder } from "./use-findings";
+import { inOrder } from "./use-findings";
 
 const HELP =
   "Rules of experience, held against the engine's own figures: each says what it saw, what that costs, and the setting " +
@@ -27,7 +28,7 @@ const SEVERITY = {
  */
 export function FindingsBanner({ report }: { report: Findings }) {
   const findings = inOrder(report.findings);
-  const [open, setOpen] = useState(() => (findings.length > MOST_OPEN ? [] : findings.map(findingKey)));
+  const [open, setOpen] = useState(() => (findings.length > MOST_OPEN ? [] : findings.map(({ rule }) => rule)));
   const [worst] = findings;
   return (
     <>
@@ -48,7 +49,7 @@ export function FindingsBanner({ report }: { report: Findings }) {
           </Group>
           <Accordion multiple value={open} onChange={setOpen} order={3} transitionDuration={0}>
             {findings.map((finding) => (
-              <FindingItem key={findingKey(finding)} finding={finding} />
+              <FindingItem key={finding.rule} finding={finding} />
             ))}
           </Accordion>
         </Paper>
@@ -65,7 +66,7 @@ function Examined({ report: { examined_s, at } }: { report: Findings }) {
   if (examined_s === null) return null;
   return (
     <Text fz="sm" c="dimmed" title={at === null ? undefined : dateTime(at)}>
-      in the last {duration(examined_s)}
+      in the last {span(examined_s)}
     </Text>
   );
 }
@@ -73,7 +74,7 @@ function Examined({ report: { examined_s, at } }: { report: Findings }) {
 function FindingItem({ finding }: { finding: Finding }) {
   const { rule, severity, title, explanation, cost, remedy, setting } = finding;
   return (
-    <Accordion.Item value={findingKey(finding)} data-testid={`finding-${rule}`} data-severity={severity}>
+    <Accordion.Item value={rule} data-testid={`finding-${rule}`} data-severity={severity}>
       <Accordion.Control>
         <span className="finding">
           <Badge component="span" color={SEVERITY[severity].color}>
@@ -89,14 +90,16 @@ function FindingItem({ finding }: { finding: Finding }) {
       </Accordion.Control>
       <Accordion.Panel>
         <Stack gap="sm">
-          <Text fz="sm">{explanation}</Text>
+          <Text fz="sm">
+            <Prose>{explanation}</Prose>
+          </Text>
           <Evidence finding={finding} />
           <div>
             <Text fz="sm">
               <Text span fz="sm" fw={600}>
                 What to do:{" "}
               </Text>
-              {remedy}
+              <Prose>{remedy}</Prose>
             </Text>
             {setting !== null && (
               <Group mt={6}>

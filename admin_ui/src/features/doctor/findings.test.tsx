@@ -34,7 +34,7 @@ describe("the doctor's findings", () => {
     show(findings(finding("prefix_miss"), finding("preemption", { severity: "critical", setting })));
     const banner = within(await screen.findByRole("region", { name: "Findings" }));
     expect(banner.getByRole("heading", { level: 2 })).toHaveTextContent("2 findings");
-    expect(banner.getByText("in the last 1 min 0 s")).toBeVisible();
+    expect(banner.getByText("in the last 60 s")).toBeVisible();
     const [first] = banner.getAllByTestId(/^finding-/);
     expect(first).toHaveAttribute("data-severity", "critical");
     const missed = within(banner.getByTestId("finding-prefix_miss"));

@@ -8,11 +8,6 @@ export function useFindings() {
   return api.useQuery("get", "/admin/v1/findings", {}, { refetchInterval: POLL_MS });
 }
 
-/** The same finding in two answers. */
-export function findingKey({ rule, title }: Finding): string {
-  return `${rule}: ${title}`;
-}
-
 /** The worst first; alike ones as the doctor has them. */
 export function inOrder(findings: readonly Finding[]): Finding[] {
   const rank = ({ severity }: Finding) => (severity === "critical" ? 0 : 1);

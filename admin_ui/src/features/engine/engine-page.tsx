@@ -71,10 +71,12 @@ function Report({ report }: { report: EngineReport }) {
           <EnginePhases performance={performance} />
           <SimpleGrid cols={{ base: 1, md: 2 }} spacing="md">
             <RooflinePanel performance={performance} />
-            <EffectsPanel performance={performance} />
+            <Stack gap="md">
+              <EffectsPanel performance={performance} />
+              <TimelinesPanel performance={performance} />
+            </Stack>
           </SimpleGrid>
           <LatencyTable performance={performance} />
-          <TimelinesPanel performance={performance} />
         </>
       )}
       <KnobsPanel knobs={design.knobs} />

@@ -102,7 +102,7 @@ describe("the engine's page", () => {
   it("lists the settings by their names in the environment and says which were chosen by themselves", async () => {
     show();
     const knobs = await panel("knobs");
-    expect(knobs.getByTestId("knob-max_num_seqs")).toHaveTextContent("max num seqs16automaticLORIKEET_ENGINE__MAX_NUM_SEQS");
+    expect(knobs.getByTestId("knob-max_num_seqs")).toHaveTextContent("max_num_seqs16automaticLORIKEET_ENGINE__MAX_NUM_SEQS");
     expect(knobs.getByTestId("knob-kv_cache_bytes")).toHaveTextContent("4.00 GiBas set");
     expect(knobs.getByTestId("knob-enable_chunked_prefill")).not.toHaveTextContent(/automatic|as set/);
     expect(knobs.getByRole("button", { name: "Copy LORIKEET_ENGINE__MAX_NUM_SEQS" })).toBeVisible();

@@ -21,7 +21,7 @@ export function KnobsPanel({ knobs }: { knobs: readonly Knob[] }) {
             <Table.Tr>
               <Table.Th>Setting</Table.Th>
               <Table.Th ta="right">Value</Table.Th>
-              <Table.Th w={110} />
+              <Table.Th w={110}>Chosen</Table.Th>
               <Table.Th>In the environment</Table.Th>
             </Table.Tr>
           </Table.Thead>
@@ -38,10 +38,9 @@ export function KnobsPanel({ knobs }: { knobs: readonly Knob[] }) {
 
 function Row({ knob: { name, setting, value, is_automatic } }: { knob: Knob }) {
   const meaning = meaningOf(name);
-  const words = name.replaceAll("_", " ");
   return (
     <Table.Tr data-testid={`knob-${name}`}>
-      <Table.Td>{meaning === undefined ? words : <Term help={meaning}>{words}</Term>}</Table.Td>
+      <Table.Td>{meaning === undefined ? name : <Term help={meaning}>{name}</Term>}</Table.Td>
       <Table.Td ta="right" fw={600} title={exactValue(name, value)} style={{ whiteSpace: "nowrap" }}>
         {writtenValue(name, value)}
       </Table.Td>

@@ -5,7 +5,7 @@ import { Panel } from "@/components/layout/panel";
 import { TableScroll } from "@/components/layout/table-scroll";
 import { Term } from "@/components/term";
 import { grouped } from "@/format/numbers";
-import { duration, latency } from "@/format/time";
+import { latency, span } from "@/format/time";
 import { latencyOf, MEASURES, WHOSE, type Measure } from "@/features/performance/kinds";
 
 const HELP =
@@ -14,7 +14,7 @@ const HELP =
 /** Every measured time, of all requests and by what they ran on. */
 export function LatencyTable({ performance }: { performance: Performance }) {
   return (
-    <Panel title="Measured times" help={HELP} note={`last ${duration(performance.window_s)}`} testId="latency" flush>
+    <Panel title="Measured times" help={HELP} note={`last ${span(performance.window_s)}`} testId="latency" flush>
       <TableScroll label="Table of measured times">
         <Table fz="sm" miw={620} verticalSpacing={5} aria-label="Measured times" className="figure-columns">
           <Table.Thead>

@@ -6,7 +6,7 @@ import { TableScroll } from "@/components/layout/table-scroll";
 import { Term } from "@/components/term";
 import { grouped, percent } from "@/format/numbers";
 import { scaled, significant } from "@/format/quantities";
-import { duration, seconds } from "@/format/time";
+import { seconds, span } from "@/format/time";
 import { phaseOf, PHASES, UTILISATION, type Kind } from "@/features/performance/kinds";
 import { KindName } from "@/features/performance/phases-panel";
 import { StepMix } from "@/features/performance/step-mix";
@@ -22,7 +22,7 @@ const HELP = {
 /** Every kind of step with all its figures. */
 export function EnginePhases({ performance }: { performance: Performance }) {
   return (
-    <Panel title="Steps by kind" help={HELP.panel} note={`last ${duration(performance.window_s)}`} testId="phases" flush>
+    <Panel title="Steps by kind" help={HELP.panel} note={`last ${span(performance.window_s)}`} testId="phases" flush>
       <Stack gap={0}>
         <div style={{ padding: "0 var(--mantine-spacing-md) var(--mantine-spacing-xs)" }}>
           <StepMix performance={performance} />

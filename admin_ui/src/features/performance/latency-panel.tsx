@@ -4,7 +4,7 @@ import type { Performance } from "@/api/types";
 import { FigureTable } from "@/components/figures/figure-table";
 import { Panel } from "@/components/layout/panel";
 import { Term } from "@/components/term";
-import { duration, latency } from "@/format/time";
+import { latency, span } from "@/format/time";
 
 import { latencyOf, measureOf, WHOSE } from "./kinds";
 
@@ -27,7 +27,7 @@ const LINES = [
 /** How long readers waited for a first token and for each next one. */
 export function LatencyPanel({ performance }: { performance: Performance }) {
   return (
-    <Panel title="Waiting times" help={HELP} note={`last ${duration(performance.window_s)}`} testId="latency">
+    <Panel title="Waiting times" help={HELP} note={`last ${span(performance.window_s)}`} testId="latency">
       <FigureTable label="Waiting times" names={[43, 37]}>
         <Table.Thead>
           <Table.Tr>

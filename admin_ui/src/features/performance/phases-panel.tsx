@@ -6,7 +6,7 @@ import { Swatch } from "@/components/figures/stacked-bar";
 import { Panel } from "@/components/layout/panel";
 import { Term } from "@/components/term";
 import { percent } from "@/format/numbers";
-import { duration } from "@/format/time";
+import { span } from "@/format/time";
 
 import { IDLE, phaseOf, PHASES, UTILISATION, type Kind } from "./kinds";
 import { idleShare, StepMix } from "./step-mix";
@@ -18,7 +18,7 @@ const HELP =
 /** What the steps were of late, and how well each kind used the device. */
 export function PhasesPanel({ performance }: { performance: Performance }) {
   return (
-    <Panel title="Steps" help={HELP} note={`last ${duration(performance.window_s)}`} testId="phases">
+    <Panel title="Steps" help={HELP} note={`last ${span(performance.window_s)}`} testId="phases">
       <Stack gap="sm">
         <StepMix performance={performance} />
         <FigureTable label="Steps by kind" names={[37, 34]}>

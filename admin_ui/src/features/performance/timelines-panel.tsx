@@ -20,10 +20,10 @@ interface Line {
 const share = (value: number) => percent(value, 1);
 
 const LINES: readonly Line[] = [
-  { key: "tokens", label: "Tokens per second", of: ({ tokens_per_s }) => tokens_per_s, written: rate, least: 1 },
+  { key: "tokens", label: "Tokens a second", of: ({ tokens_per_s }) => tokens_per_s, written: rate, least: 1 },
   { key: "mfu", label: "MFU", of: ({ mfu }) => mfu, written: share, least: 0.01 },
   { key: "mbu", label: "MBU", of: ({ mbu }) => mbu, written: share, least: 0.01 },
-  { key: "kv", label: "KV pool in use", of: ({ kv_used_share }) => kv_used_share, written: share, least: 0.01 },
+  { key: "kv", label: "KV in use", of: ({ kv_used_share }) => kv_used_share, written: share, least: 0.01 },
   { key: "running", label: "Running", of: ({ running }) => running, written: grouped, least: 1 },
   { key: "waiting", label: "Waiting", of: ({ waiting }) => waiting, written: grouped, least: 1 },
 ];
@@ -56,7 +56,7 @@ function TimeLine({ line, timeline }: { line: Line; timeline: readonly Moment[] 
         <Text fz="sm" c="dimmed" truncate>
           {label}
         </Text>
-        <Text fz="sm" fw={600}>
+        <Text fz="sm" fw={600} style={{ whiteSpace: "nowrap" }}>
           {written(now)}
         </Text>
       </Group>

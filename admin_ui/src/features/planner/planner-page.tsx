@@ -5,6 +5,7 @@ import type { CapacityPlan, EngineReport } from "@/api/types";
 import { FailureNotice } from "@/components/feedback/query-state";
 import { Page } from "@/components/layout/page";
 import { Panel } from "@/components/layout/panel";
+import { Prose } from "@/components/prose";
 import { significant } from "@/format/quantities";
 import { MemoryTable } from "@/features/engine/memory-table";
 import { useEngine } from "@/features/performance/use-engine";
@@ -51,7 +52,7 @@ export function PlannerPage() {
     <Page title="Planner" testId="planner" subtitle="What a model on a device carries, from the same formulas that the engine counts with.">
       <div className="planner">
         <QuestionForm draft={draft} onChange={setDraft} problems={problems ?? refused} running={runningOf(engine.data)} />
-        <Stack gap="md" aria-busy={isStale && isAnswered} data-testid="answer">
+        <Stack gap="md" aria-busy={isStale && isAnswered}>
           <VisuallyHidden role="alert">{field !== null && refusal?.message}</VisuallyHidden>
           {refusal !== null && field === null && <FailureNotice error={refusal} onRetry={() => void refetch()} />}
           {plan !== undefined && !isAnswered && (
@@ -59,7 +60,7 @@ export function PlannerPage() {
               This question has no answer yet. Below is that to the last one that had.
             </Alert>
           )}
-          {plan !== undefined && <Answer plan={plan} />}
+          {plan !== undefined && <Answer plan={plan} isStale={isStale} />}
           {plan === undefined && isAnswered && <Skeleton height={420} role="status" aria-label="Loading" />}
         </Stack>
       </div>
@@ -72,9 +73,9 @@ function runningOf(report: EngineReport | undefined): Running | undefined {
   return report && { model: report.model, device: report.performance?.device ?? report.device };
 }
 
-function Answer({ plan }: { plan: CapacityPlan }) {
+function Answer({ plan, isStale }: { plan: CapacityPlan; isStale: boolean }) {
   return (
-    <Stack gap="md">
+    <Stack gap="md" data-testid="plan" data-stale={isStale || undefined}>
       <Group gap="xs" mih={28}>
         <Badge color={plan.basis === "live" ? "green" : "gray"} size="lg" data-testid="basis">
           {plan.basis === "live" ? "Calibrated from the running engine" : "From formulas"}
@@ -107,10 +108,12 @@ function Answer({ plan }: { plan: CapacityPlan }) {
 function Notes({ notes }: { notes: readonly string[] }) {
   if (notes.length === 0) return null;
   return (
-    <Alert color="blue" variant="light" p="sm" title="Assumed" role="note" data-testid="notes">
+    <Alert color="gray" variant="light" p="sm" title="Assumed" role="note" data-testid="notes">
       <List fz="sm" spacing={2}>
         {notes.map((note) => (
-          <List.Item key={note}>{note}</List.Item>
+          <List.Item key={note}>
+            <Prose>{note}</Prose>
+          </List.Item>
         ))}
       </List>
     </Alert>

@@ -55,7 +55,7 @@ describe("the planner", () => {
       "KV a request180 MiB144 KiB a token times 1,280 tokens.",
       "Theoretical concurrency285 GiB divided by that.",
     ]);
-    expect(screen.getByTestId("recommended-max_num_seqs")).toHaveTextContent("max num seqs1865 % of 28");
+    expect(screen.getByTestId("recommended-max_num_seqs")).toHaveTextContent("max_num_seqs1865 % of 28");
     const settings = "LORIKEET_ENGINE__MAX_NUM_SEQS=18 LORIKEET_ENGINE__MAX_NUM_BATCHED_TOKENS=2048";
     expect(screen.getByTestId("recommended")).toHaveTextContent(settings);
     expect(screen.getByTestId("notes")).toHaveTextContent("Prompts share no prefix.");

@@ -4,8 +4,8 @@ import { PHASES } from "@/features/performance/kinds";
 
 import { along, attainable, decades, drawn, roofOf, ticks, type Axis } from "./roof";
 
-const [WIDTH, HEIGHT] = [460, 280];
-const PLOT = { left: 74, right: 14, top: 14, bottom: 42 };
+const [WIDTH, HEIGHT] = [420, 270];
+const PLOT = { left: 82, right: 24, top: 12, bottom: 42 };
 /** An SVG has no CSS patterns: what is both is drawn as one colour with a rim of the other. */
 const MARKS: Record<string, { fill: string; rim: string }> = {
   prefill: { fill: "var(--lk-prefill)", rim: "var(--lk-prefill)" },
@@ -54,7 +54,7 @@ function Grid({ x, y, left, top }: GridProps) {
         <g key={value}>
           <line x1={PLOT.left} x2={WIDTH - PLOT.right} y1={top(value)} y2={top(value)} className="plot-grid" />
           <text x={PLOT.left - 6} y={top(value) + 4} textAnchor="end">
-            {scaled(value, "FLOP/s")}
+            {scaled(value, "FLOP/s").replace(/\.0+ /, " ")}
           </text>
         </g>
       ))}
@@ -79,7 +79,7 @@ function Mark({ phase, x, y }: { phase: Phase; x: number; y: number }) {
   return (
     <g>
       <circle cx={x} cy={y} r={5.5} fill={fill} stroke={rim} strokeWidth={3} />
-      <text x={isFarRight ? x - 11 : x + 11} y={y + 4} textAnchor={isFarRight ? "end" : "start"} className="plot-name">
+      <text x={isFarRight ? x - 8 : x + 8} y={y + 18} textAnchor={isFarRight ? "end" : "start"} className="plot-name">
         {PHASES.find(({ key }) => key === phase.kind)?.label ?? phase.kind}
       </text>
     </g>

@@ -85,7 +85,7 @@ function Times({ estimate }: { estimate: CapacityPlan["estimate"] | null }) {
             </Table.Td>
             <Table.Td fw={600}>{written(estimate[key].value)}</Table.Td>
             <Table.Td visibleFrom="sm" w="30%">
-              <ErrorBar {...estimate[key]} top={1.25 * (estimate[key].high ?? estimate[key].value)} />
+              {estimate[key].high !== null && <ErrorBar {...estimate[key]} top={1.25 * estimate[key].high} />}
             </Table.Td>
             <Table.Td c="dimmed">{band(estimate[key], written)}</Table.Td>
           </Table.Tr>

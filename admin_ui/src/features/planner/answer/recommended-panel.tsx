@@ -4,6 +4,7 @@ import type { CapacityPlan } from "@/api/types";
 import { Command } from "@/components/command";
 import { Panel } from "@/components/layout/panel";
 import { TableScroll } from "@/components/layout/table-scroll";
+import { Prose } from "@/components/prose";
 import { exactValue, writtenValue } from "@/features/engine/knobs";
 
 const HELP = "What to start an engine for this workload with. A load test has the last say on the tokens a step.";
@@ -11,7 +12,7 @@ const HELP = "What to start an engine for this workload with. A load test has th
 /** Settings to start the engine with, to be copied together. */
 export function RecommendedPanel({ knobs }: { knobs: CapacityPlan["knobs"] }) {
   if (knobs.length === 0) return null;
-  const lines = knobs.map(({ setting, value }) => `${setting}=${value}`).join("\n");
+  const lines = knobs.map(({ setting }) => setting).join("\n");
   return (
     <Panel title="Recommended settings" help={HELP} testId="recommended" flush>
       <TableScroll label="Table of recommended settings">
@@ -26,13 +27,13 @@ export function RecommendedPanel({ knobs }: { knobs: CapacityPlan["knobs"] }) {
           <Table.Tbody>
             {knobs.map(({ name, value, why }) => (
               <Table.Tr key={name} data-testid={`recommended-${name}`}>
-                <Table.Td style={{ whiteSpace: "nowrap" }}>{name.replaceAll("_", " ")}</Table.Td>
+                <Table.Td style={{ whiteSpace: "nowrap" }}>{name}</Table.Td>
                 <Table.Td ta="right" fw={600} title={exactValue(name, value)} style={{ whiteSpace: "nowrap" }}>
                   {writtenValue(name, value)}
                 </Table.Td>
                 <Table.Td>
                   <Text fz="sm" c="dimmed">
-                    {why}
+                    <Prose>{why}</Prose>
                   </Text>
                 </Table.Td>
               </Table.Tr>

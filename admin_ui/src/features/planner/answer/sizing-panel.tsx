@@ -2,6 +2,7 @@ import { Group, Text } from "@mantine/core";
 
 import type { CapacityPlan } from "@/api/types";
 import { Panel } from "@/components/layout/panel";
+import { Prose } from "@/components/prose";
 
 /** The order in which an engine is sized, with this workload's numbers. */
 export function SizingPanel({ steps }: { steps: CapacityPlan["steps"] }) {
@@ -19,7 +20,7 @@ export function SizingPanel({ steps }: { steps: CapacityPlan["steps"] }) {
               </Text>
             </Group>
             <Text fz="sm" c="dimmed">
-              {text}
+              <Prose>{text}</Prose>
             </Text>
           </li>
         ))}

@@ -52,13 +52,13 @@ export function QuestionForm({ draft, onChange, problems, running }: FormProps) 
         }}
       >
         <Stack gap="md">
-          <Fieldset legend="Engine" variant="unstyled">
+          <Fieldset legend="Engine" variant="unstyled" className="fields">
             <Stack gap="xs">
               <NameField label="Model" {...field("model")} names={MODELS} placeholder={running?.model ?? "as the engine's"} />
               <NameField label="Device" {...field("device")} names={DEVICES} placeholder={running?.device ?? "as the engine's"} />
             </Stack>
           </Fieldset>
-          <Fieldset legend="Requests" variant="unstyled">
+          <Fieldset legend="Requests" variant="unstyled" className="fields">
             <Stack gap="sm">
               <SliderField label="Prompt tokens" unit="tokens" {...slider("prompt_tokens")} />
               <SliderField label="Answer tokens" unit="tokens" {...slider("output_tokens")} />
