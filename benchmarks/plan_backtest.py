@@ -39,7 +39,7 @@ from lorikeet_platform.planning.planner import predicted
 from lorikeet_platform.planning.prediction import Load
 from lorikeet_platform.planning.subject import Subject, running_subject
 
-BLOCK, POOL_BLOCKS, SEATS, CONTEXT = 32, 160, 16, 1024
+BLOCK, POOL_BLOCKS, SEATS, CONTEXT = 32, 176, 16, 1024
 ITEMSIZE = 2
 ITL_BOUND, TTFT_BOUND = 0.15, 0.25
 READY_WITHIN_S, ANSWER_WITHIN_S = 120.0, 600.0
@@ -55,9 +55,10 @@ class Sizes:
 
 FULL, QUICK = Sizes(64, 2), Sizes(24, 2)
 
-# (clients, prompt, adapters): learned from, and predicted.
-FITTED = ((1, 640, 0), (2, 64, 0), (16, 64, 0), (8, 384, 0), (14, 576, 0), (3, 192, 0), (5, 320, 8), (10, 64, 8))
-PREDICTED = ((4, 256, 0), (12, 512, 0), (6, 128, 4))
+# (clients, prompt, adapters): learned from, and predicted. Only the last one wants more than the pool holds, since an
+# engine that has just preempted lets fewer run for a while.
+FITTED = ((1, 640, 0), (2, 64, 0), (16, 64, 0), (11, 384, 0), (8, 640, 0), (3, 192, 0), (5, 320, 8), (10, 64, 8))
+PREDICTED = ((4, 256, 0), (6, 128, 4), (12, 512, 0))
 BEYOND = (4, 900, 0)
 
 

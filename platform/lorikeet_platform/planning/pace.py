@@ -12,12 +12,12 @@ StepSeconds = Callable[[StepShape], float]
 
 # What a step is described by where measured steps are compared with others, and the field of a question it comes from.
 FIELD_OF = {
+    "adapter_bytes": "adapters",
     "batch": "concurrency",
-    "batch_context": "concurrency",
     "context": "prompt_tokens",
+    "batch_context": "concurrency",
     "prefill_tokens": "prompt_tokens",
     "prefill_context": "prompt_tokens",
-    "adapter_bytes": "adapters",
 }
 WORDS = {
     "batch": "requests that decode in one step",
@@ -75,8 +75,8 @@ class Pace:
 
     def check(self) -> None:
         """Raises PlatformError(invalid_value) that names the field and the range, where too much lay outside."""
-        for name, stray_s in self._stray_s.items():
-            if stray_s > STRAY_SHARE * self.seconds and self.ranges is not None:
+        for name in FIELD_OF:  # the plainest first, where several tell of the same
+            if self.ranges is not None and self._stray_s.get(name, 0.0) > STRAY_SHARE * self.seconds:
                 low, high = self.ranges.get(name, (0.0, 0.0))
                 raise PlatformError(
                     "invalid_value",

@@ -119,7 +119,7 @@ def _outlook(subject: Subject, load: Load, calibrated: Calibrated | None) -> Out
         f"One engine does {capacity:,.3g} requests/s with {busiest} at once; it is given at most "
         f"{sizing.percent(BUSY_SHARE)} of that, so that its queue stays short."
     )
-    return Outlook(predicted(subject, share, calibrated), replicas, tuple(notes))
+    return Outlook(predicted(subject, share, calibrated, busiest), replicas, tuple(notes))
 
 
 def _estimate(prediction: Prediction, calibrated: Calibrated | None) -> Estimate:

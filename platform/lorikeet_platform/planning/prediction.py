@@ -11,6 +11,7 @@ from lorikeet_engine.cost import StepShape, total_seconds, ttft_seconds
 from lorikeet_engine.simulation.assembly import Hardware, Simulation, build_world
 from lorikeet_engine.simulation.workload.description import Adapters, EngineKnobs, TenantGroup, Workload
 from lorikeet_engine.simulation.workload.distributions import Arrivals, Lengths
+from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.planning.pace import Pace, StepSeconds
 from lorikeet_platform.planning.subject import Subject
 
@@ -165,10 +166,15 @@ def _clients(load: Load) -> TenantGroup:
 
 
 def _seen(world: Simulation, load: Load, peak_running: int) -> Prediction:
-    record = next(iter(world.recorder.tenants.values()))
-    n = max(1, len(record.e2e))
+    recorder = world.recorder
+    record = next(iter(recorder.tenants.values()))
+    n = len(record.e2e)
+    if n == 0:
+        reasons = ", ".join({*recorder.refusals, *recorder.failures})
+        param = "adapters" if load.n_adapters else "prompt_tokens"
+        raise PlatformError("invalid_value", f"The engine would serve none of these requests: {reasons}.", param)
     itl_s = record.gaps.total_s / max(1, len(record.gaps))
-    tokens_per_s = world.recorder.output_tokens / max(world.clock.now, 1e-9)
+    tokens_per_s = recorder.output_tokens / max(world.clock.now, 1e-9)
     if not load.concurrency:  # its start and end are not the steady state that was asked about
         tokens_per_s = load.requests_per_s * load.output_tokens
     return Prediction(

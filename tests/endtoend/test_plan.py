@@ -1,0 +1,87 @@
+"""Live plans of an engine that serves: how many run at once is predicted exactly, and what was not seen is refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lorikeet_engine.client import EngineClient
+from lorikeet_platform.engine_watch.watch import EngineWatch
+from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.planning.calibration import calibrate
+from lorikeet_platform.planning.planner import load_of, predicted
+from lorikeet_platform.planning.schemas import Plan, PlanQuestion
+from lorikeet_platform.planning.service import plan_for
+from lorikeet_platform.planning.subject import running_subject
+from tests.support.live_engine import BLOCK, MODEL, LiveModel, answered, ask, live_engine, live_model, talk
+
+pytestmark = pytest.mark.slow
+
+OUTPUT, POOL_BLOCKS, SEATS = 40, 60, 12
+# Those that fill the pool do so to the last block and no further: an engine that has just preempted lets fewer run.
+FITTED = ((1, 64), (12, 32), (4, 160), (2, 300), (4, 200), (1, 32), (3, 96))
+PREDICTED = ((4, 100), (9, 48), (12, 180))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> LiveModel:
+    return live_model(tmp_path_factory.mktemp("live"))
+
+
+async def serve(client: EngineClient, clients: int, prompt: int) -> int:
+    """A closed loop of prompts of their own; the most that ran at once."""
+    since = (await client.steps()).now_s
+
+    async def one(number: int) -> None:
+        for turn in range(3):
+            salt = f"{clients}/{prompt}/{number}/{turn}".encode()
+            assert await answered(client, ask("x" * prompt, OUTPUT, salt=salt)) is None
+
+    await asyncio.gather(*map(one, range(clients)))
+    return max(step.running for step in (await client.steps(since)).samples)
+
+
+def question(clients: int, prompt: int, **more: object) -> PlanQuestion:
+    return PlanQuestion.model_validate(
+        {"prompt_tokens": prompt, "output_tokens": OUTPUT, "concurrency": clients, "live": True} | more
+    )
+
+
+def test_the_most_at_once_is_predicted_exactly_and_what_was_not_seen_is_refused(model: LiveModel) -> None:
+    measured: list[int] = []
+    expected: list[int] = []
+    refused: list[PlatformError] = []
+    plans: list[Plan] = []
+
+    async def scenario(client: EngineClient) -> None:
+        watch = EngineWatch(client)
+        await watch.sample()
+        for clients, prompt in FITTED:
+            await serve(client, clients, prompt)
+        await watch.sample()
+        calibrated = calibrate((await client.steps()).samples)
+        subject = running_subject(MODEL, await client.design(), {}, 1)
+        plans.append(await plan_for(question(*PREDICTED[0]), client, watch))
+        for case in PREDICTED:
+            expected.append(predicted(subject, load_of(question(*case)), calibrated).peak_running)
+        for case in PREDICTED:
+            measured.append(await serve(client, *case))
+        for asked in (question(4, 450), question(4, 100, adapters={"count": 2, "rank": 4})):
+            with pytest.raises(PlatformError) as caught:
+                await plan_for(asked, client, watch)
+            refused.append(caught.value)
+
+    settings = {"max_num_seqs": SEATS, "max_num_batched_tokens": 512, "tenant_queue_share": 1.0}
+    with live_engine(model, n_blocks=POOL_BLOCKS, **settings) as engine:
+        talk(engine, scenario, within_s=120.0)
+    assert measured == expected
+    assert measured[:2] == [4, 9]
+    assert measured[2] < PREDICTED[2][0]  # the pool is what bounds it
+    assert [error.param for error in refused] == ["prompt_tokens", "adapters"]
+    assert all("has only been seen at" in error.message for error in refused)
+    plan = plans[0]
+    assert (plan.basis, plan.pool_tokens) == ("live", POOL_BLOCKS * BLOCK)
+    assert sum(row.bytes for row in plan.memory) == plan.available_bytes
+    assert plan.calibration is not None
+    assert {row.name for row in plan.calibration.measured} == {"ttft", "itl", "e2e", "running"}
