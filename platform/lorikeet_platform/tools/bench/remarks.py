@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lorikeet_engine.experiments.record import Generator, PointRecord
+from lorikeet_engine.experiments.measures import Outcome
+from lorikeet_engine.experiments.record import PointRecord
 
-LATE_S = 0.01
-BUSY = 0.9
+# What a generator may take of the figures that it measures, and the resolution of its timers, in seconds.
+TOLERATED, RESOLUTION_S = 0.1, 0.002
+BUSY = 0.9  # of a core; it has one
 
 
 def remarks(point: PointRecord) -> list[str]:
-    return [*_on_generator(point.generator), *_on_counters(point)]
+    return [*_on_generator(point), *_on_counters(point)]
 
 
-def is_late(generator: Generator) -> bool:
+def is_late(point: PointRecord) -> bool:
     """Whether the figures are partly the generator's own."""
-    worst_s = max(generator.late_p99_s, generator.lag_p99_s)
-    return worst_s > LATE_S or generator.cpu_share > BUSY
+    generator = point.generator
+    if generator is None:
+        return False
+    outcome = Outcome(point)
+    return (
+        generator.cpu_share > BUSY
+        or generator.late_p99_s > max(TOLERATED * outcome.ttft_at(0.5), RESOLUTION_S)
+        or generator.lag_p99_s > max(TOLERATED * outcome.gap_at(0.5), RESOLUTION_S)
+    )
 
 
-def _on_generator(generator: Generator | None) -> Iterator[str]:
+def _on_generator(point: PointRecord) -> Iterator[str]:
+    generator = point.generator
     if generator is None:
         return
     late = _p99_and_most(generator.late_p99_s, generator.late_max_s)
@@ -29,15 +39,15 @@ def _on_generator(generator: Generator | None) -> Iterator[str]:
         f"requests left {late} after they were due, its event loop lagged {lag}, and it took "
         f"{100 * generator.cpu_share:.0f} % of a core"
     )
-    if is_late(generator):
-        yield f"The generator itself was slow, so latencies are partly its own: {said}."
+    if is_late(point):
+        yield f"The generator was slow beside what it measured, so the latencies are partly its own: {said}."
     else:
         yield f"The generator kept up: {said}."
     if generator.n_differing:
         yield (
             f"In {generator.n_differing} requests the pieces that came are not the tokens that the server counts: "
-            f"{generator.n_pieces} pieces, {generator.n_tokens} tokens in all. Times between tokens are those between "
-            "pieces."
+            f"{generator.n_pieces:,} pieces, {generator.n_tokens:,} tokens in all. Times between tokens are those "
+            "between pieces."
         )
     if generator.n_without_usage:
         yield (
@@ -56,9 +66,9 @@ def _on_counters(point: PointRecord) -> Iterator[str]:
     counted = point.readings[-1].output_tokens - point.readings[0].output_tokens
     told = sum(request.n_output for request in point.requests)
     if counted == told:
-        yield f"The server's counters and its answers agree: {told} output tokens."
+        yield f"The server's counters and its answers agree: {told:,} output tokens."
     else:
         yield (
-            f"The server's counters say {counted} output tokens and its answers {told}: others asked it as well, or it "
-            "computed tokens that it did not send."
+            f"The server's counters say {counted:,} output tokens and its answers {told:,}: others asked it as well, "
+            "or it computed tokens that it did not send."
         )

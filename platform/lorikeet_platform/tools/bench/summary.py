@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from lorikeet_engine.cost import attainment
+from lorikeet_engine.experiments.measures import Outcome
 from lorikeet_engine.experiments.record import PointRecord, RequestRecord
 from lorikeet_engine.simulation.report.samples import mean, percentile
 
@@ -126,21 +126,12 @@ def value_of(metric: str, request: RequestRecord) -> float | None:
             return request.last_s - request.sent_s
 
 
-def gap_percentile(gaps: Sequence[tuple[float, int]], share: float) -> float:
-    """The smallest gap that `share` of them do not exceed; 0 without gaps."""
-    rank = math.ceil(share * sum(n for _, n in gaps))
-    for seconds, n in gaps:
-        rank -= n
-        if rank <= 0:
-            return seconds
-    return 0.0
-
-
 def _latency(metric: str, point: PointRecord, served: Sequence[RequestRecord], shares: Sequence[float]) -> Latency:
     if metric == "itl":
+        looked_at = Outcome(point)
         n = sum(count for _, count in point.gaps)
         average = sum(seconds * count for seconds, count in point.gaps) / n if n else 0.0
-        return Latency(metric, n, average, {share: gap_percentile(point.gaps, share) for share in shares})
+        return Latency(metric, n, average, {share: looked_at.gap_at(share) for share in shares})
     values = sorted(values_of(metric, served))
     return Latency(metric, len(values), mean(values), {share: percentile(values, share) for share in shares})
 

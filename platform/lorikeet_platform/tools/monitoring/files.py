@@ -14,6 +14,8 @@ from lorikeet_engine.metrics import EngineCollector
 from lorikeet_engine.stats import EngineStats
 from lorikeet_platform.db.migrate import upgrade
 from lorikeet_platform.db.session import Database
+from lorikeet_platform.doctor.metrics import FindingFigures
+from lorikeet_platform.doctor.schemas import Findings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
 from lorikeet_platform.telemetry.stock import StockFigures
 from lorikeet_platform.tools.monitoring.alerts import prometheus
@@ -46,6 +48,7 @@ def gateway_metrics() -> list[Entry]:
         try:
             ledger_metrics(registry, db)
             registry.register(StockFigures(db))
+            registry.register(FindingFigures(lambda: Findings(examined_s=None, at=None, findings=[])))
             return entries(registry)
         finally:
             db.close()

@@ -99,6 +99,7 @@ class EventReader:
 
 class _ErrorBody(msgspec.Struct, frozen=True):
     error: ErrorObject | str | None = None
+    detail: msgspec.Raw = msgspec.Raw(b"")  # FastAPI's own refusals: a text, or a list of what is wrong
     message: str = ""
     code: str | int | None = None
     type: str | None = None
@@ -112,4 +113,5 @@ def read_error(body: bytes) -> ErrorObject:
         return ErrorObject()
     if isinstance(read.error, str):
         return ErrorObject(read.error)
-    return read.error or ErrorObject(read.message, read.code, read.type)
+    message = read.message or bytes(read.detail).decode("utf-8", "replace")
+    return read.error or ErrorObject(message, read.code, read.type)

@@ -111,8 +111,12 @@ def _models(url: str, api_key: str, *, is_needed: bool) -> list[dict[str, Any]]:
         raise TargetUnfit(f"cannot reach {url}: {error or type(error).__name__}") from None
     if response.status_code in REFUSED_KEY:
         raise TargetUnfit(f"{url} refuses the key (status {response.status_code})", is_key=True)
+    if response.status_code >= ERROR:
+        if is_needed:
+            raise TargetUnfit(f"{url}/v1/models answers with status {response.status_code}; name a model with --model")
+        return []
     try:
-        data = response.json()["data"] if response.status_code < ERROR else []
+        data = response.json()["data"]
         return [entry for entry in data if isinstance(entry, dict)]
     except (ValueError, KeyError, TypeError):
         if is_needed:

@@ -12,7 +12,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from lorikeet_engine.simulation.report import plots
 
@@ -23,6 +23,9 @@ KINDS: Final = {"prefill": ORANGE, "mixed": TEAL, "decode": BLUE, "copy": GREY}
 INK: Final = "#3a4150"
 COLUMNS: Final = 2
 PANEL_WIDTH, PANEL_HEIGHT = 6.0, 3.2
+PLAIN: Final = FuncFormatter(lambda value, _: f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}")
+MANY_DECADES = 2000.0
+NEAR_X, NEAR_Y = 0.06, 0.07  # of a panel: names closer than that stand in each other's way
 WIDE_SPAN = 8  # from this factor on between first and last, an axis is logarithmic
 STYLE: Final[Any] = {
     "font.size": 9,
@@ -73,11 +76,24 @@ class Page:
 
 
 def label(axes: Axes, x: str, y: str, *, legend: bool = True, columns: int = 1) -> None:
-    """Names of both axes, from zero upwards; the legend where it covers least."""
+    """Names of both axes, numbers that can be read, and the legend where it covers least."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
+    for scale, axis in ((axes.get_xscale(), axes.xaxis), (axes.get_yscale(), axes.yaxis)):
+        if scale == "log" and not isinstance(axis.get_major_locator(), FixedLocator):
+            low, high = axis.get_view_interval()
+            axis.set_major_locator(LogLocator(subs=(1.0,) if high / low > MANY_DECADES else (1.0, 2.0, 5.0)))
+            axis.set_major_formatter(PLAIN)
+            axis.set_minor_locator(NullLocator())
+    if axes.get_yscale() == "linear" and axes.get_ylim()[1] >= 1000:
+        axes.yaxis.set_major_formatter(PLAIN)
     if legend and axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False, fontsize=8, ncols=columns)
+
+
+def from_zero(axes: Axes, most: float, *, room: float = 1.0) -> None:
+    """The y axis up to `most`, and `room` times that where something stands above it."""
+    axes.set_ylim(0, max(most * 1.06 * room, 1e-9))
 
 
 def places(axes: Axes, values: Sequence[float]) -> None:
@@ -87,7 +103,23 @@ def places(axes: Axes, values: Sequence[float]) -> None:
         axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(distinct))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter(PLAIN)
+
+
+def whole_numbers(axes: Axes) -> None:
+    """There are no half requests."""
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def name_apart(axes: Axes, names: Sequence[tuple[float, float, str, str]]) -> None:
+    """Writes names (x, y, words, colour) at their points, the later ones only where no earlier one stands already."""
+    wide = max(x for x, *_ in names) - min(x for x, *_ in names) or 1.0
+    high = max(y for _, y, *_ in names) - min(y for _, y, *_ in names) or 1.0
+    written: list[tuple[float, float]] = []
+    for x, y, words, colour in names:
+        if all(abs(x - other_x) > NEAR_X * wide or abs(y - other_y) > NEAR_Y * high for other_x, other_y in written):
+            written.append((x, y))
+            axes.annotate(words, (x, y), xytext=(4, 5), textcoords="offset points", fontsize=7, color=colour)
 
 
 def say_inside(axes: Axes, text: str, *, x: float = 0.03, y: float = 0.95, right: bool = False) -> None:
@@ -100,5 +132,10 @@ def say_inside(axes: Axes, text: str, *, x: float = 0.03, y: float = 0.95, right
 
 def over_name(axis: str) -> str:
     """The axis of a sweep in words."""
-    known = {"prompt_tokens": "prompt tokens", "concurrency": "clients", "requests_per_s": "requests a second"}
+    known = {
+        "prompt_tokens": "prompt tokens",
+        "concurrency": "clients",
+        "requests_per_s": "requests a second",
+        "shared_share": "shared part of the prompt",
+    }
     return known.get(axis, axis)

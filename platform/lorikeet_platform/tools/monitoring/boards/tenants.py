@@ -14,8 +14,8 @@ FAIRNESS: Final = Board(
         [
             Panel(
                 title="Jain's index",
-                text="Of the weighted service of tenants at work in the last minute: 1 = all equal.",
-                queries=[Query("min(lorikeet_engine_fairness)", "fairness")],
+                text="Of the weighted service of tenants that competed in the last minute: 1 = all equal.",
+                queries=[Query("min(lorikeet_fairness_index)", "fairness")],
             ),
             Panel(
                 title="Spread of service",

@@ -18,7 +18,7 @@ def device_panels(record: RunRecord) -> list[Panel]:
     outcomes = [Outcome(point) for point in record.points if point.readings and point.readings[-1].flops]
     if peaks is None or not outcomes:
         return []
-    panels = [roof_panel(record, outcomes, peaks)]
+    panels = [roof_panel(outcomes, peaks)]
     series = first_series(record)
     if series is not None and all(o.point.readings for o in series.outcomes):
         shown = ordered(series, record.axis)
@@ -32,33 +32,30 @@ def device_panels(record: RunRecord) -> list[Panel]:
     return panels
 
 
-def roof_panel(record: RunRecord, outcomes: list[Outcome], peaks: Peaks) -> Panel:
+def roof_panel(outcomes: list[Outcome], peaks: Peaks) -> Panel:
     def draw(axes: Axes) -> None:
         ridge = peaks.peak_flops / peaks.peak_bandwidth
         shown = [
-            (kind, phase.intensity, phase.flops_s, outcome)
+            (kind, phase.intensity, phase.flops_s)
             for outcome in outcomes
             for kind, phase in outcome.window.phases.items()
             if kind in COMPUTING and phase.flops_s and phase.seconds >= LEAST_SHARE * outcome.point.seconds
         ]
-        low = min([ridge, *(x for _, x, _, _ in shown)]) / 3
-        high = max([ridge, *(x for _, x, _, _ in shown)]) * 3
+        low = min([ridge, *(x for _, x, _ in shown)]) / 3
+        high = max([ridge, *(x for _, x, _ in shown)]) * 3
         roof = [min(peaks.peak_flops, peaks.peak_bandwidth * x) / 1e12 for x in (low, ridge, high)]
         axes.plot([low, ridge, high], roof, color=INK, linewidth=1.2)
         axes.axvline(ridge, color=GREY, linewidth=0.8, linestyle="--")
         axes.annotate(
-            f"ridge {ridge:,.3g}", (ridge, 0.02), xycoords=("data", "axes fraction"), xytext=(4, 0),
+            f"ridge {_number(ridge)}", (ridge, 0.02), xycoords=("data", "axes fraction"), xytext=(4, 0),
             textcoords="offset points", fontsize=8, color=INK,
         )  # fmt: skip
         for kind in COMPUTING:
-            points = [(x, y, outcome) for name, x, y, outcome in shown if name == kind]
+            points = [(x, y) for name, x, y in shown if name == kind]
             if points:
-                xs, ys = [x for x, _, _ in points], [y / 1e12 for _, y, _ in points]
-                axes.scatter(xs, ys, s=26, color=KINDS[kind], label=kind, zorder=3)
-                if record.axis and len(points) > 1:
-                    for x, y, outcome in (points[0], points[-1]):
-                        name = f"{at(outcome, record.axis):,g}"
-                        axes.annotate(name, (x, y / 1e12), xytext=(5, -9), textcoords="offset points", fontsize=7)
+                xs, ys = [x for x, _ in points], [y / 1e12 for _, y in points]
+                span = _number(min(xs)) + (f" … {_number(max(xs))}" if len(xs) > 1 else "")
+                axes.scatter(xs, ys, s=26, color=KINDS[kind], label=f"{kind}: {span}", zorder=3)
         axes.set_xscale("log")
         axes.set_yscale("log")
         label(axes, "FLOP for each byte read", "TFLOP/s")
@@ -114,3 +111,7 @@ def _over_axis(title: str, axis: str, outcomes: list[Outcome], peaks: Peaks, *, 
         label(axes, over_name(axis), "% of the peak, while such steps ran", columns=3)
 
     return Panel(title, draw)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

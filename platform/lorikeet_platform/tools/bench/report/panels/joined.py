@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from lorikeet_engine.experiments.measures import Outcome
 from lorikeet_engine.experiments.record import PointRecord, RunRecord, SetupValue
-from lorikeet_platform.tools.bench.report.page import BLUE, COLOURS, TEAL, Panel, label, over_name, places
+from lorikeet_platform.tools.bench.report.page import BLUE, COLOURS, TEAL, Panel, label, name_apart, over_name, places
 from lorikeet_platform.tools.bench.report.panels.points import at, first_series, ordered
 
 NOT_SETUP = frozenset({"seed", "repeat"})
@@ -50,13 +50,14 @@ def occupancy_panels(records: Sequence[RunRecord]) -> list[Panel]:
         return []
 
     def draw_of(axes: Axes, value: Value, unit: str) -> None:
+        names: list[tuple[float, float, str, str]] = []
         for (record, outcomes), colour in zip(runs, COLOURS, strict=False):
             shown = sorted(outcomes, key=lambda outcome: outcome.kv_peak or 0.0)
             xs, ys = [100 * (o.kv_peak or 0.0) for o in shown], [value(o) for o in shown]
             axes.plot(xs, ys, "o-", color=colour, label=f"{record.name}, by {over_name(record.axis)}")
-            for outcome, x, y in zip(shown, xs, ys, strict=True):
-                name = f"{outcome.setup.get(record.axis, '')}"
-                axes.annotate(name, (x, y), xytext=(4, 5), textcoords="offset points", fontsize=7, color=colour)
+            words = [f"{outcome.setup.get(record.axis, '')}" for outcome in shown]
+            names += [(x, y, word, colour) for x, y, word in zip(xs, ys, words, strict=True)][::-1]
+        name_apart(axes, names)
         axes.set_ylim(bottom=0)
         axes.margins(x=0.08, y=0.15)
         label(axes, "KV in use at the peak, % of the pool", unit)

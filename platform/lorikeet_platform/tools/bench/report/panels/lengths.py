@@ -18,7 +18,17 @@ from lorikeet_engine.experiments.lines import (
 )
 from lorikeet_engine.experiments.measures import Line, Outcome
 from lorikeet_engine.experiments.record import Machine, RunRecord
-from lorikeet_platform.tools.bench.report.page import BLUE, COLOURS, GREY, TEAL, Panel, label, places, say_inside
+from lorikeet_platform.tools.bench.report.page import (
+    BLUE,
+    COLOURS,
+    GREY,
+    PLAIN,
+    TEAL,
+    Panel,
+    label,
+    over_name,
+    say_inside,
+)
 
 POINTS_OF_A_LINE = 3
 
@@ -59,7 +69,7 @@ def itl_points(series: Series) -> list[tuple[float, float]]:
 
 
 def named(series: Series) -> str:
-    return ", ".join(f"{name} {value}" for name, value in series.named.items())
+    return ", ".join(f"{over_name(name)} {value}" for name, value in series.named.items())
 
 
 def clients_of(outcomes: Sequence[Outcome]) -> int | None:
@@ -92,12 +102,12 @@ def kv_panel(record: RunRecord) -> Panel | None:
             clients = clients_of(found[0].outcomes)
             told = f"slope {line.slope:.3f} ± {error:.3f} tokens a token\nR² {line.r_squared:.6f}"
             say_inside(axes, told + (f"\n{clients} clients" if clients else ""))
-        places(axes, [x for series in found for x, _ in kv_points(series, record.machine)])
-        axes.set_xscale("linear")
+        axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_formatter(PLAIN)
         label(axes, "prompt tokens", "tokens in the pool, at the peak")
 
-    return Panel("KV in use grows by one token per client", draw)
+    return Panel("KV in use over the prompts' length", draw)
 
 
 def itl_panel(record: RunRecord) -> Panel | None:
@@ -119,19 +129,19 @@ def itl_panel(record: RunRecord) -> Panel | None:
                 label=named(series) if len(found) > 1 else None,
             )
         if len(found) == 1:
-            error = 1000 * slope_error(points, line)
+            error = 100 * slope_error(points, line) / abs(line.slope) if line.slope else 0.0
             say_inside(
                 axes,
-                f"{1000 * line.intercept:.2f} ms + {1000 * line.slope:.5f} (± {error:.5f}) ms a token\n"
-                f"R² {line.r_squared:.5f}",
+                f"{1000 * line.intercept:.2f} ms + {1000 * line.slope:.5f} ms a token (± {error:.2g} %)\n"
+                f"R² {line.r_squared:.6f}",
             )
-        places(axes, [x for series in found for x, _ in itl_points(series)])
-        axes.set_xscale("linear")
+        axes.set_xlim(left=0)
         low, high = axes.get_ylim()
         axes.set_ylim(low - 0.1 * (high - low), high + 0.25 * (high - low))
+        axes.xaxis.set_major_formatter(PLAIN)
         label(axes, "prompt tokens", "ITL p50, milliseconds")
 
-    return Panel("Time between tokens grows with what decoding reads", draw)
+    return Panel("Time between tokens over the prompts' length", draw)
 
 
 def bandwidth_panel(record: RunRecord) -> Panel | None:

@@ -9,9 +9,20 @@ from matplotlib.axes import Axes
 from lorikeet_engine.experiments.lines import Series, series_of
 from lorikeet_engine.experiments.measures import Outcome, peaks_of
 from lorikeet_engine.experiments.record import RunRecord
-from lorikeet_platform.tools.bench.report.page import BLUE, COLOURS, ORANGE, TEAL, Panel, label, over_name, places
+from lorikeet_platform.tools.bench.report.page import (
+    BLUE,
+    COLOURS,
+    ORANGE,
+    TEAL,
+    Panel,
+    from_zero,
+    label,
+    over_name,
+    places,
+)
 from lorikeet_platform.tools.bench.report.panels.lengths import named
 
+LOADS = frozenset({"concurrency", "requests_per_s"})
 PERCENTILES = ((0.5, "p50", BLUE), (0.9, "p90", TEAL), (0.99, "p99", ORANGE))
 
 
@@ -46,7 +57,7 @@ def split_panel(record: RunRecord) -> Panel | None:
         axes.bar(names, queue, 0.6, color=ORANGE, label="in the queue")
         bars = axes.bar(names, prefill, 0.6, bottom=queue, color=BLUE, label="from its start to the first token")
         axes.bar_label(bars, [f"{q + p:,.0f}" for q, p in zip(queue, prefill, strict=True)], padding=2, fontsize=8)
-        axes.margins(y=0.2)
+        from_zero(axes, max(map(sum, zip(queue, prefill, strict=True))), room=1.2)
         label(axes, over_name(record.axis), "mean TTFT, milliseconds")
 
     return Panel("Where the time to the first token goes", draw)
@@ -134,29 +145,34 @@ def _panel(record: RunRecord, title: str, draw_of: Callable[[Sequence[Outcome], 
 
 
 def exchange_panels(record: RunRecord) -> list[Panel]:
-    """What the first token costs the others, and the other way round: one curve a percentile."""
+    """What the first token costs the others, and what both cost in output.
+
+    A setting shows in the worst gaps, when a prompt comes in between; a load in all of them.
+    """
     series = first_series(record)
     if series is None or not all(o.point.gaps for o in series.outcomes):
         return []
     outcomes = ordered(series, record.axis)
+    is_load = record.axis in LOADS
+    gaps = [1000 * (_mean_gap(o) if is_load else o.gap_at(0.99)) for o in outcomes]
+    gap_name = f"ITL {'mean' if is_load else 'p99'}, milliseconds"
 
     def first_for_others(axes: Axes) -> None:
         for share, name, colour in PERCENTILES:
-            xs, ys = [1000 * o.gap_at(share) for o in outcomes], [o.ttft_at(share) for o in outcomes]
-            axes.plot(xs, ys, "o-", color=colour, label=f"{name} of both")
-            _name_points(axes, outcomes, record.axis, xs, ys)
-        axes.set_xscale("log")
+            ys = [o.ttft_at(share) for o in outcomes]
+            axes.plot(gaps, ys, "o-", color=colour, label=f"TTFT {name}")
+        _name_points(axes, outcomes, record.axis, gaps, [o.ttft_at(0.99) for o in outcomes])
         axes.set_yscale("log")
-        axes.margins(x=0.12, y=0.12)
-        label(axes, "time between tokens, milliseconds", "TTFT, seconds")
+        axes.margins(x=0.1, y=0.18)
+        label(axes, gap_name, "TTFT, seconds")
 
     def output_for_itl(axes: Axes) -> None:
-        xs, ys = [1000 * o.gap_at(0.9) for o in outcomes], [o.output_s for o in outcomes]
-        axes.plot(xs, ys, "o-", color=BLUE)
-        _name_points(axes, outcomes, record.axis, xs, ys)
-        axes.set_ylim(bottom=0)
-        axes.margins(x=0.12)
-        label(axes, "ITL p90, milliseconds", "output tokens/s", legend=False)
+        ys = [o.output_s for o in outcomes]
+        axes.plot(gaps, ys, "o-", color=BLUE)
+        _name_points(axes, outcomes, record.axis, gaps, ys)
+        from_zero(axes, max(ys), room=1.1)
+        axes.margins(x=0.1)
+        label(axes, gap_name, "output tokens/s", legend=False)
 
     return [
         Panel(f"TTFT against ITL, by {over_name(record.axis)}", first_for_others),
@@ -164,7 +180,12 @@ def exchange_panels(record: RunRecord) -> list[Panel]:
     ]
 
 
+def _mean_gap(outcome: Outcome) -> float:
+    gaps = outcome.point.gaps
+    return sum(seconds * n for seconds, n in gaps) / sum(n for _, n in gaps)
+
+
 def _name_points(axes: Axes, outcomes: Sequence[Outcome], axis: str, xs: Sequence[float], ys: Sequence[float]) -> None:
     for outcome, x, y in zip(outcomes, xs, ys, strict=True):
         name = f"{at(outcome, axis):,g}"
-        axes.annotate(name, (x, y), xytext=(5, 4), textcoords="offset points", fontsize=7)
+        axes.annotate(name, (x, y), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=7)

@@ -9,7 +9,17 @@ from matplotlib.axes import Axes
 
 from lorikeet_engine.experiments.measures import Outcome, Window, peaks_of, window_between
 from lorikeet_engine.experiments.record import Machine, Reading
-from lorikeet_platform.tools.bench.report.page import BLUE, GREY, KINDS, ORANGE, TEAL, Panel, label
+from lorikeet_platform.tools.bench.report.page import (
+    BLUE,
+    GREY,
+    KINDS,
+    ORANGE,
+    TEAL,
+    Panel,
+    from_zero,
+    label,
+    whole_numbers,
+)
 
 MOST_WINDOWS = 120
 OPENING_BARS = 10
@@ -51,17 +61,19 @@ def requests_panel(outcome: Outcome) -> Panel | None:
         waiting = [reading.waiting for reading in readings]
         axes.plot(times, waiting, color=ORANGE, label="waiting", linewidth=0.9, drawstyle="steps-post")
         axes.set_ylim(0, 1.15 * max(1, *waiting, *(reading.running for reading in readings)))
+        whole_numbers(axes)
         label(axes, "seconds", "requests", columns=2)
 
     def by_generator(axes: Axes) -> None:
         starts = [(request.sent_s, 1) for request in outcome.point.requests]
         ends = [(request.last_s, -1) for request in outcome.point.requests if request.last_s is not None]
         times, running = [0.0], [0]
-        for moment, change in sorted([*starts, *ends]):
+        for moment, change in sorted([*starts, *ends], key=lambda change: (change[0], -change[1])):
             times.append(moment)
             running.append(running[-1] + change)
         axes.plot(times, running, color=BLUE, drawstyle="steps-post")
         axes.set_ylim(bottom=0)
+        whole_numbers(axes)
         label(axes, "seconds", "requests under way", legend=False)
 
     if len(readings) > 2:
@@ -95,7 +107,8 @@ def opening_panel(outcome: Outcome) -> Panel | None:
                 axes.text(
                     place, there + queued / 2, f"{queued:.0f}", ha="center", va="center", fontsize=8, color="white"
                 )
-        axes.margins(y=0.2)
+        from_zero(axes, max(map(sum, zip(running, waiting, strict=True))), room=1.2)
+        whole_numbers(axes)
         label(axes, "seconds since the first request", "requests", columns=2)
 
     return Panel("The opening", draw)
