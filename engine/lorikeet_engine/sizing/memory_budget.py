@@ -16,6 +16,7 @@ from lorikeet_engine.cost import blocks_for, kv_block_bytes, suggested_max_num_s
 from lorikeet_engine.errors import UnsupportedModel
 from lorikeet_engine.model_spec import ModelSpec
 from lorikeet_engine.ops.lora_planes import planes_size
+from lorikeet_engine.sizing.shortage import Shortage
 from lorikeet_engine.sizing.step_memory import BYTES_PER_LOGIT, DRAWN_AT_ONCE
 
 KV_SHARE = 0.25  # of the memory available at start, when kv_cache_bytes is not given
@@ -96,7 +97,7 @@ class MemoryBudget:
 
     @property
     def concurrency(self) -> float:
-        return theoretical_concurrency(self.n_blocks - 1, self.block_size, self.max_model_len)
+        return theoretical_concurrency(max(0, self.n_blocks - 1), self.block_size, self.max_model_len)
 
     @property
     def suggested_max_num_seqs(self) -> int:
@@ -114,7 +115,7 @@ class MemoryBudget:
             lines += [f"{name:<14}{n_bytes / MIB:>12.1f} MiB" for name, n_bytes in host]
         lines.append(
             f"{self.request_bytes / MIB:.1f} MiB of KV a request of {self.max_model_len} tokens; "
-            f"{self.n_blocks - 1} blocks: {self.concurrency:.1f} such requests; "
+            f"{max(0, self.n_blocks - 1)} blocks: {self.concurrency:.1f} such requests; "
             f"suggested max_num_seqs {self.suggested_max_num_seqs}; "
             f"kv_cache_bytes {self.kv_bytes_to_use_all} would use what is left"
         )
@@ -189,25 +190,43 @@ def _with_pool(empty: MemoryBudget, config: EngineConfig) -> MemoryBudget:
     automatic = max(0, empty.left_bytes) if is_gpu else int(empty.available_bytes * KV_SHARE)
     wanted = config.kv_cache_bytes or automatic
     needed = blocks_for(empty.max_model_len, config.block_size) + 1  # and the reserved block 0
+    budget = replace(empty, kv_bytes=wanted // block * block, n_blocks=wanted // block)
     if wanted // block < needed:
         raise UnsupportedModel(
             f"one request of max_model_len {empty.max_model_len} tokens needs kv_cache_bytes {needed * block}, "
-            f"there are {wanted}: raise kv_cache_bytes, lower max_model_len, or free memory"
+            f"there are {wanted}\n{_explained(budget, config, needed)}"
         )
-    budget = replace(empty, kv_bytes=wanted // block * block, n_blocks=wanted // block)
     if budget.left_bytes < 0:
-        raise UnsupportedModel(
-            f"{-budget.left_bytes} bytes short of memory: lower kv_cache_bytes, adapter_pool_bytes, "
-            f"host_adapter_cache_bytes or swap_space\n{budget.table()}"
-        )
+        raise UnsupportedModel(f"{-budget.left_bytes} bytes short of memory\n{_explained(budget, config, needed)}")
     if budget.host_left_bytes is not None and budget.host_left_bytes < 0:
         raise UnsupportedModel(
             f"{-budget.host_left_bytes} bytes short of memory on the host: lower host_adapter_cache_bytes or "
-            f"swap_space\n{budget.table()}"
+            f"swap_space, or free memory\n{budget.table()}"
         )
     if config.max_num_seqs:
         return budget
     return replace(budget, max_num_seqs=min(budget.max_num_seqs, budget.suggested_max_num_seqs))
+
+
+def _explained(budget: MemoryBudget, config: EngineConfig, needed: int) -> str:
+    """The table, and three ways out; `needed` blocks hold the longest request."""
+    others = {"adapter_pool_bytes": budget.arena_bytes}
+    if budget.host_left_bytes is None:
+        others |= {"host_adapter_cache_bytes": budget.host_adapter_bytes, "swap_space": budget.swap_bytes}
+        more = "free memory of this machine, or take a smaller model or quantization int8"
+    else:
+        share = config.gpu_memory_utilization or GPU_SHARE
+        more = f"end what else holds the GPU, or raise gpu_memory_utilization above {share:g}"
+    shortage = Shortage(
+        room_bytes=budget.kv_bytes + budget.left_bytes,
+        wanted_bytes=budget.kv_bytes,
+        least_bytes=needed * budget.block_bytes,
+        block_bytes=budget.block_bytes,
+        block_size=budget.block_size,
+        others={name: n_bytes for name, n_bytes in others.items() if n_bytes},
+        more=more,
+    )
+    return f"{budget.table()}\n{shortage.ways_out()}"
 
 
 def _check_whole_prompts(config: EngineConfig, max_model_len: int) -> None:
