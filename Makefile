@@ -44,7 +44,7 @@ format: $(VENV)/.ready-test    ## let ruff order and format the Python
 venv: $(VENV)/.ready    ## the environment only
 
 BENCHMARKS := scheduler static_batching published_experiment overload adapter_churn gateway revocation
-MODEL_BENCHMARKS := cpu_step measured_experiment int8 adapter_cold_start tenant_flood peers
+MODEL_BENCHMARKS := cpu_step measured_experiment plan_backtest metrics_cost int8 adapter_cold_start tenant_flood peers
 # What those measure: a Hugging Face directory; empty = the demo's model, converted when it is not there.
 MODEL_DIR ?=
 

@@ -16,7 +16,7 @@ from lorikeet_platform.planning.pace import Pace, StepSeconds
 from lorikeet_platform.planning.subject import Subject
 
 # What a simulation costs, and what it may cost.
-STEP_S, ROW_S, PATIENCE_S = 45e-6, 8e-6, 0.8
+STEP_S, ROW_S, PATIENCE_S = 45e-6, 8e-6, 0.5
 WAVES = 3  # requests of each client of a closed loop: the first ones begin together, unlike any later
 ARRIVALS = 200  # requests of an open loop
 NO_LIMIT = 1 << 40
