@@ -123,12 +123,17 @@ class PoolLedger:
         )
 
     def _hold(self, owner: Owner, n_bytes: int) -> None:
-        held_by = self._held.get(owner.tenant)
+        tenant, adapter = owner
+        held_by = self._held.get(tenant)
         if held_by is None:
-            held_by = self._held[owner.tenant] = {}
-        self._charge(held_by, owner.adapter, n_bytes)
-        if not held_by:
-            del self._held[owner.tenant]
+            held_by = self._held[tenant] = {}
+        balance = held_by.get(adapter, 0) + n_bytes
+        if balance > 0:
+            held_by[adapter] = balance
+        else:
+            self._charge(held_by, adapter, n_bytes)
+            if not held_by:
+                del self._held[tenant]
 
     def _charge(self, account: dict[str, int], name: str, n_bytes: int) -> None:
         """Change what `name` holds; an account that is empty disappears."""
