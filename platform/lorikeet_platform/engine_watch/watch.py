@@ -23,7 +23,7 @@ from lorikeet_platform.engine_watch.window import Reading, Window
 
 SAMPLE_EVERY_S: Final = 5.0
 KEPT_S: Final = 300.0
-KEPT_STEPS: Final = 20_000  # a fast engine makes more within `KEPT_S`
+KEPT_STEPS: Final = 10_000  # a fast engine makes more within `KEPT_S`
 PROMPTS_EVERY: Final = 6  # samples; comparing prompts is not free for the engine
 FORWARD: Final = float("-inf")  # every step that the engine remembers
 

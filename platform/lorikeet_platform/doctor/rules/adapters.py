@@ -7,9 +7,9 @@ from typing import Final
 
 from lorikeet_engine.cost import adapter_bytes
 from lorikeet_engine.stats import AdapterUse
-from lorikeet_platform.doctor import words
+from lorikeet_platform.doctor.evidence import words
+from lorikeet_platform.doctor.evidence.observed import stats_of
 from lorikeet_platform.doctor.examined import Seen
-from lorikeet_platform.doctor.observed import stats_of
 from lorikeet_platform.doctor.schemas import Cost, Evidence, Finding
 from lorikeet_platform.engine_watch.latency import spread_of
 from lorikeet_platform.engine_watch.report import setting_name
@@ -34,9 +34,11 @@ def adapter_thrash(seen: Seen) -> Finding | None:
         sum(window.loads.values()),
         window.evictions.get("room", 0) + window.evictions.get("barrier", 0),
     )
+    if n_loads < LEAST_LOADS or 2 * n_evicted < n_loads:
+        return None
     active = _active(seen)
     working, arena = _working_set(active), window.after.arena.capacity
-    if n_loads < LEAST_LOADS or 2 * n_evicted < n_loads or n_loads < RELOADED * len(active) or working <= arena:
+    if n_loads < RELOADED * len(active) or working <= arena:
         return None
     stall_s = window.after.adapter_traffic.stall_s - window.before.adapter_traffic.stall_s
     ttft, waited = spread_of(window, "ttft", "adapter"), spread_of(window, "adapter_wait", "adapter")
@@ -63,10 +65,13 @@ def adapter_thrash(seen: Seen) -> Finding | None:
 
 def host_cache(seen: Seen) -> Finding | None:
     """Adapters that come back are read from the disk again: host memory did not keep them."""
-    window, active = seen.window, _active(seen)
+    window = seen.window
     n_disk, host = window.loads.get("disk", 0), window.after.host.capacity
+    if n_disk < LEAST_LOADS:
+        return None
+    active = _active(seen)
     working = _working_set(active)
-    if n_disk < LEAST_LOADS or n_disk < RELOADED * len(active) or working <= host:
+    if n_disk < RELOADED * len(active) or working <= host:
         return None
     share = n_disk / sum(window.loads.values())
     return Finding(
@@ -90,11 +95,13 @@ def adapters_per_step(seen: Seen) -> Finding | None:
     """Seats are free, but the batch may not hold another adapter."""
     limit, readings = int(seen.knob("max_adapters_per_step")), stats_of(seen.window)
     blocked = [stats for stats in readings if stats.waiting and stats.running < stats.seats]
+    if len(blocked) <= MOSTLY * len(readings):
+        return None
     latest = seen.window.after.adapters
     running = [adapter for adapter in latest if adapter.requests]
     waiting = [adapter for adapter in latest if adapter.waiting and not adapter.requests]
     is_room = seen.window.after.arena.free + seen.window.after.arena.cached > 0
-    if len(blocked) <= MOSTLY * len(readings) or len(running) < limit or not waiting or not is_room:
+    if len(running) < limit or not waiting or not is_room:
         return None
     wanted = len(running) + len(waiting)
     share = len(waiting) / wanted
@@ -118,17 +125,17 @@ def huge_rank(seen: Seen) -> Finding | None:
     """One adapter's bytes make up a large part of what steps read, for a small part of the tokens."""
     window = seen.window
     read, uses = window.work.read_bytes, [use for use in window.adapter_uses() if use.digest and use.tokens > 0]
-    sizes = {(adapter.tenant, adapter.digest): adapter.bytes for adapter in window.after.adapters if adapter.bytes}
     n_tokens = window.prompt_tokens + window.generated_tokens
     if not read or not n_tokens or not uses:
         return None
     worst = max(uses, key=lambda use: use.read_bytes)
+    share, tokens_share = worst.read_bytes / read, worst.tokens / n_tokens
+    if share < DEAR or share < UNFAIR * tokens_share:
+        return None
+    sizes = {(adapter.tenant, adapter.digest): adapter.bytes for adapter in window.after.adapters if adapter.bytes}
     size = sizes.get((worst.tenant, worst.digest), 0)
     others = [n for key, n in sizes.items() if key != (worst.tenant, worst.digest)]
-    share, tokens_share = worst.read_bytes / read, worst.tokens / n_tokens
     if len(others) + 1 < LEAST_ADAPTERS or size < HUGE * median(others):
-        return None
-    if share < DEAR or share < UNFAIR * tokens_share:
         return None
     rank, usual = (_rank(seen, n) for n in (size, max(n for n in others if n < size)))
     return Finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lorikeet_platform.doctor import words
+from lorikeet_platform.doctor.evidence import words
 from lorikeet_platform.doctor.examined import Seen
 from lorikeet_platform.doctor.schemas import Cost, Evidence, Finding
 from lorikeet_platform.engine_watch.latency import spread_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from lorikeet_engine.cost import blocks_for, suggested_max_num_seqs
-from lorikeet_platform.doctor import words
+from lorikeet_platform.doctor.evidence import words
+from lorikeet_platform.doctor.evidence.observed import concurrency, kv_share, lengths, stats_of
 from lorikeet_platform.doctor.examined import Seen
-from lorikeet_platform.doctor.observed import concurrency, kv_share, lengths, stats_of
 from lorikeet_platform.doctor.schemas import Cost, Evidence, Finding
 from lorikeet_platform.engine_watch.latency import spread_of
 from lorikeet_platform.engine_watch.report import setting_name

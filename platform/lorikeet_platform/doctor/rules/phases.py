@@ -6,10 +6,10 @@ from statistics import fmean, median
 from typing import Final
 
 from lorikeet_engine.stats import StepSample
-from lorikeet_platform.doctor import words
-from lorikeet_platform.doctor.arrivals import dispersion
+from lorikeet_platform.doctor.evidence import words
+from lorikeet_platform.doctor.evidence.arrivals import dispersion
+from lorikeet_platform.doctor.evidence.observed import lengths
 from lorikeet_platform.doctor.examined import Seen
-from lorikeet_platform.doctor.observed import lengths
 from lorikeet_platform.doctor.schemas import Cost, Evidence, Finding
 from lorikeet_platform.engine_watch.latency import quantile, spread_of
 from lorikeet_platform.engine_watch.performance import fitted_model, interference, shape_of
@@ -88,11 +88,13 @@ def prefill_starved(seen: Seen) -> Finding | None:
     full = [step for step in mixed if step.n_prefill + step.n_decode > budget - block_size]
     decoding, piece = fmean(step.n_decode for step in mixed), fmean(step.n_prefill for step in mixed)
     chunks = lengths(window).prompt / piece
-    slower = interference(window, seen.design)
     is_starved = decoding > piece or decoding >= budget / 2
     if len(full) < FULL_SHARE * len(mixed) or not is_starved or chunks < FEW_CHUNKS:
         return None
-    if quantile(ttft, 0.5) < NORMAL_RATE * quantile(itl, 0.5) or (slower is not None and slower < STARVED_FACTOR):
+    if quantile(ttft, 0.5) < NORMAL_RATE * quantile(itl, 0.5):
+        return None
+    slower = interference(window, seen.design)
+    if slower is not None and slower < STARVED_FACTOR:
         return None
     wanted = _up_to_blocks(decoding + max(lengths(window).prompt / 2, budget), block_size)
     share = min(1.0, (queue.mean_s + prefill.mean_s) / ttft.mean_s)

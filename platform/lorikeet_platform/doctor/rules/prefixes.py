@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lorikeet_engine.stats import PrefixUse, PromptHeads
-from lorikeet_platform.doctor import words
+from lorikeet_platform.doctor.evidence import words
 from lorikeet_platform.doctor.examined import Seen
 from lorikeet_platform.doctor.schemas import Cost, Evidence, Finding
 from lorikeet_platform.engine_watch.report import setting_name

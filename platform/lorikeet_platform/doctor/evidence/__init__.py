@@ -1,0 +1,1 @@
+"""What rules count and how they say it."""
