@@ -35,6 +35,7 @@ class Split(Generic[K, C]):
     def __init__(self, new: Callable[[], C]) -> None:
         self._new = new
         self.named: dict[K, C] = {}
+        self.n_changes = 0  # of names: as long as it stays, `of` answers as before
         self.other, self.former = new(), new()
 
     def of(self, key: K) -> C:
@@ -43,9 +44,11 @@ class Split(Generic[K, C]):
 
     def join(self, key: K) -> None:
         self.named[key] = self._new()
+        self.n_changes += 1
 
     def leave(self, key: K) -> None:
         self.former.merge(self.named.pop(key))
+        self.n_changes += 1
 
     def labelled(self, label: Callable[[K], str]) -> Iterator[tuple[str, C]]:
         """Every cell under its name, `other` and `former` among them; two keys may have one label."""

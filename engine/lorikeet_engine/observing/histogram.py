@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
 from lorikeet_engine.latency_bounds import BOUNDS_S
 
@@ -20,6 +21,14 @@ class Histogram:
         """`n` times something took so long."""
         self.counts[bisect_left(BOUNDS_S, seconds)] += n
         self.sum_s += n * seconds
+
+    @staticmethod
+    def add_to_all(histograms: Iterable[Histogram], seconds: float, n: int) -> None:
+        """As `add` to each of them."""
+        i, sum_s = bisect_left(BOUNDS_S, seconds), n * seconds
+        for histogram in histograms:
+            histogram.counts[i] += n
+            histogram.sum_s += sum_s
 
     def merge(self, other: Histogram) -> None:
         self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]

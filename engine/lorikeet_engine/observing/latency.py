@@ -43,14 +43,20 @@ class LatencyCell:
 
 
 class Owner:
-    """Whose requests count together; one object for all of them, so that it is quick to look up."""
+    """Whose requests count together; one object for all of them, so that it is quick to look up.
 
-    __slots__ = ("adapter", "n_requests", "tenant")
+    `cells`: where they count, as long as the names are those of `n_changes`; `gaps`: the histograms of their gaps.
+    """
+
+    __slots__ = ("adapter", "cells", "gaps", "n_changes", "n_requests", "tenant")
 
     def __init__(self, tenant: str, adapter: AdapterKey | None) -> None:
         self.tenant = tenant
         self.adapter = adapter
         self.n_requests = 0
+        self.n_changes = -1
+        self.cells: tuple[LatencyCell, ...] = ()
+        self.gaps: tuple[Histogram, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +71,10 @@ class Life:
 
 
 class LatencyBook:
-    """Follows every request from its submit to its end. `on_tokens` hears of every owner's new tokens."""
+    """Follows every request from its submit to its end.
+
+    `on_tokens` hears of every owner's tokens: the prompt's when they come, the answer's when it is over.
+    """
 
     def __init__(
         self,
@@ -90,8 +99,8 @@ class LatencyBook:
             owner = self._owners.get(whose)
             if owner is None:
                 owner = self._owners[whose] = Owner(*whose)
-                self._on_tokens(owner, 0)
             owner.n_requests += 1
+            self._on_tokens(owner, request.n_prompt)
             self._lives[request.request_id] = Life(request, owner)
 
     def end(self, request_id: str) -> None:
@@ -122,9 +131,8 @@ class LatencyBook:
             else:
                 self.end(event.request_id)
         for (owner, last_s), n in gaps.items():
-            for cell in self._cells(owner):
-                cell.itl.add(end_s - last_s, n)
-            self._on_tokens(owner, n)
+            self._cells(owner)
+            Histogram.add_to_all(owner.gaps, end_s - last_s, n)
 
     def _admit(self, life: Life, event: Admitted) -> None:
         life.admitted_s = life.request.arrival_s + event.queue_s
@@ -138,7 +146,6 @@ class LatencyBook:
         for cell in self._cells(life.owner):
             cell.prefill.add(now - life.admitted_s)
             cell.ttft.add(now - life.request.arrival_s)
-        self._on_tokens(life.owner, life.request.n_prompt + 1)
 
     def _finish(self, life: Life, now: float) -> None:
         n_gaps = life.request.n_output - 1
@@ -150,12 +157,16 @@ class LatencyBook:
 
     def _leave(self, life: Life) -> None:
         owner = life.owner
+        self._on_tokens(owner, life.request.n_output)
         owner.n_requests -= 1
         if not owner.n_requests:
             del self._owners[owner.tenant, owner.adapter]
 
-    def _cells(self, owner: Owner) -> list[LatencyCell]:
-        tenant = self.tenants.of(owner.tenant)
-        if owner.adapter is None:
-            return [self.by_kind["base"], tenant]
-        return [self.by_kind["adapter"], tenant, self.adapters.of(owner.adapter)]
+    def _cells(self, owner: Owner) -> tuple[LatencyCell, ...]:
+        n_changes = self.tenants.n_changes + self.adapters.n_changes
+        if owner.n_changes != n_changes:
+            kind, tenant = self.by_kind["base" if owner.adapter is None else "adapter"], self.tenants.of(owner.tenant)
+            owner.cells = (kind, tenant, *([self.adapters.of(owner.adapter)] if owner.adapter else []))
+            owner.gaps = tuple([cell.itl for cell in owner.cells])
+            owner.n_changes = n_changes
+        return owner.cells
