@@ -1,0 +1,117 @@
+"""A server's own counters beside its load, whoever made it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lorikeet_engine.metrics import families, render
+from lorikeet_engine.simulation.workload.distributions import Arrivals, Lengths
+from lorikeet_platform.tools.bench.engine_design import machine_of
+from lorikeet_platform.tools.bench.load.description import Load, LoadGroup
+from lorikeet_platform.tools.bench.load.run import run_load
+from lorikeet_platform.tools.bench.load.target import Target
+from lorikeet_platform.tools.bench.remarks import remarks
+from lorikeet_platform.tools.bench.watching.dialects import WANTED, dialect_of
+from lorikeet_platform.tools.bench.watching.exposition import read_samples
+from lorikeet_platform.tools.bench.watching.sampler import MetricsUnreadable
+from tests.support.engine_figures import A_POOL, engine_stats
+from tests.support.openai_server import Behaviour, openai_server
+
+LLAMA = """
+# HELP llamacpp:prompt_tokens_total Number of prompt tokens processed.
+llamacpp:prompt_tokens_total 640
+llamacpp:tokens_predicted_total 320
+llamacpp:requests_processing 3
+llamacpp:requests_deferred 2
+llamacpp:n_decode_total 77
+"""
+
+
+def load(n_requests: int = 6) -> Load:
+    group = LoadGroup(
+        name="bench",
+        arrivals=Arrivals(kind="closed", concurrency=2),
+        prompt=Lengths(value=8),
+        output=Lengths(value=5),
+    )
+    return Load(name="test", n_requests=n_requests, tenants=(group,))
+
+
+def reading_of(text: str) -> Any:
+    samples = read_samples(text, WANTED)
+    dialect = dialect_of(samples)
+    assert dialect is not None
+    return dialect.make, dialect.read(samples, 1.5)
+
+
+def test_our_engines_metrics_are_its_figures() -> None:
+    stats = engine_stats()
+    make, reading = reading_of(render(families(stats)).decode())
+    assert make == "lorikeet"
+    assert (reading.running, reading.waiting) == (stats.running, stats.waiting)
+    assert reading.prompt_tokens == stats.prompt_tokens_total
+    assert reading.output_tokens == stats.generated_tokens_total
+    assert reading.kv_used == pytest.approx(A_POOL.used / A_POOL.capacity)
+    assert reading.kv_reserved == pytest.approx(A_POOL.reserved / A_POOL.capacity)
+    assert reading.kv_cached == pytest.approx(A_POOL.cached / A_POOL.capacity)
+    assert reading.kv_peak == pytest.approx(stats.kv_peak_bytes / A_POOL.capacity)
+    assert reading.preemptions == sum(stats.preemptions.by_mode.values())
+    assert reading.steps == stats.steps_by_kind
+    assert reading.step_seconds == pytest.approx(stats.step_seconds_by_kind)
+    assert reading.flops == pytest.approx({kind: work.flops for kind, work in stats.work_by_kind.items()})
+    assert reading.read_bytes == pytest.approx({kind: work.read_bytes for kind, work in stats.work_by_kind.items()})
+
+
+def test_what_a_foreign_server_does_not_tell_is_left_out() -> None:
+    make, reading = reading_of(LLAMA)
+    assert make == "llama.cpp"
+    assert (reading.running, reading.waiting, reading.prompt_tokens, reading.output_tokens) == (3, 2, 640, 320)
+    assert (reading.kv_used, reading.kv_peak, reading.preemptions, reading.steps) == (None, None, None, {})
+
+
+def test_samples_are_read_with_their_labels_and_nothing_else_is() -> None:
+    text = 'a{x="1",y="q\\"}"} 2 1700000000\na{x="2"} 3.5e1\nab{x="1"} 9\na nonsense\nb NaN\n# a 4\n'
+    samples = read_samples(text, frozenset({"a", "c"}))
+    assert samples.total("a") == 37
+    assert samples.total("a", x="2") == 35
+    assert samples.by_label("a", "x") == {"1": 2, "2": 35}
+    assert "b" not in samples
+
+
+def test_counters_are_read_before_every_second_and_after_and_agree_with_the_answers() -> None:
+    with openai_server(behaviours=[Behaviour(pace_s=0.1)]) as server:
+        target = Target(url=server.url, model="tiny", metrics_url=f"{server.url}/metrics", n_warmups=1)
+        run = run_load(target, load())
+        counted = server.output_tokens
+    readings = run.point.readings
+    assert run.make == "vllm"
+    assert len(readings) >= 3
+    assert readings[0].at_s == 0.0
+    assert readings[-1].at_s >= run.point.seconds
+    assert readings[0].output_tokens == 5  # the warm-up's
+    assert readings[-1].output_tokens - readings[0].output_tokens == counted - 5 == 30
+    assert max(reading.running for reading in readings) == 2
+    assert readings[-1].kv_peak == pytest.approx(0.2)
+    assert any("agree: 30 output tokens" in remark for remark in remarks(run.point))
+
+
+def test_metrics_that_cannot_be_read_end_the_test_before_it_begins() -> None:
+    with openai_server() as server:
+        for url, said in ((f"{server.url}/nowhere", "404"), (f"{server.url}/v1/models", "no counters")):
+            with pytest.raises(MetricsUnreadable, match=said):
+                run_load(Target(url=server.url, model="tiny", metrics_url=url, n_warmups=0), load())
+    assert server.asked == []
+
+
+def test_the_admin_api_tells_the_machine() -> None:
+    engine = {
+        "device": "cpu",
+        "design": {"n_blocks": 10, "block_size": 16, "block_bytes": 1600, "memory": [{"name": "weights", "bytes": 7}]},
+        "performance": {"peak_flops": 2.0, "peak_bandwidth": 3.0},
+    }
+    machine = machine_of("smol", engine)
+    assert (machine.pool_tokens, machine.kv_bytes_per_token, machine.weights_bytes) == (160, 100, 7)
+    assert (machine.peak_flops, machine.peak_bandwidth) == (2.0, 3.0)
+    assert machine_of("smol", {"device": "cpu", "design": None, "performance": None}).pool_tokens is None
