@@ -35,6 +35,7 @@ OVER_ALL_TENANTS: Final[Mapping[str, str]] = {
     "registry/work/reconciliation.py": "compares rows and store",
     "telemetry/stock.py": "metrics of jobs and uploads",
     "tenants/routes.py": "tenants",
+    "usage/ledger/costs.py": "what requests have cost, of many tenants at once",
     "usage/routes.py": "an administrator's view of usage",
     "usage/work/check.py": "compares the books",
     "usage/work/figures.py": "metrics of the books",

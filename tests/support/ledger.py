@@ -11,6 +11,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from lorikeet_engine.client import RequestCounts
+from lorikeet_engine.cost_vector import COSTS, CostVector
 from lorikeet_engine.errors import EngineUnavailable
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.db.session import Database
@@ -93,7 +94,14 @@ class CountingEngine:
 
 
 def counts_of(
-    tenant_id: str, request_id: str, *, state: str = "ended", prompt: int = 10, cached: int = 0, completion: int = 5
+    tenant_id: str,
+    request_id: str,
+    *,
+    state: str = "ended",
+    prompt: int = 10,
+    cached: int = 0,
+    completion: int = 5,
+    cost: CostVector | None = None,
 ) -> RequestCounts:
     return RequestCounts(
         request_id=request_id,
@@ -102,8 +110,13 @@ def counts_of(
         prompt_tokens=prompt,
         cached_tokens=cached,
         completion_tokens=completion,
-        cost=None,
+        cost=cost,
     )
+
+
+def a_cost(factor: float) -> CostVector:
+    """Different in every field, and exact in a float when `factor` is a small integer."""
+    return CostVector(**{name: factor * (1 << place) for place, name in enumerate(COSTS)})
 
 
 def a_payer(db: Database, slug: str, *, monthly: int = PLENTY, of_key: int | None = None) -> Principal:

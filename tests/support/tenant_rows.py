@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
+from lorikeet_engine.cost_vector import COSTS
 from lorikeet_platform.db.tables import (
     Adapter,
     AdapterVersion,
@@ -24,10 +25,13 @@ from lorikeet_platform.db.tables import (
     TenantLimit,
     Upload,
     UploadSlice,
+    UsageCost,
     UsageRecord,
     UsageRollup,
     VersionFile,
 )
+
+NO_COST = dict.fromkeys(COSTS, 0.0)
 
 
 def fill_every_table(work: Session, slug: str) -> str:
@@ -48,6 +52,7 @@ def fill_every_table(work: Session, slug: str) -> str:
             tenant_id=tenant_id, adapter_id=f"adp_{slug}", alias=f"live-{slug}", version_id=f"ver_{slug}", weight=100
         )
     )
+    work.add(UsageCost(tenant_id=tenant_id, request_id=f"req_{slug}", **NO_COST))
     work.flush()
     return tenant_id
 
@@ -97,7 +102,9 @@ def _limits_and_figures(tenant_id: str, slug: str) -> Sequence[Table]:
             prompt_tokens=1,
             cached_tokens=0,
             completion_tokens=1,
+            requests_without_cost=1,
             computed_at=1,
+            **NO_COST,
         ),
         BlobDeletion(tenant_id=tenant_id, key="files/a", id=f"del_{slug}", over_at=1),
         AuditEvent(

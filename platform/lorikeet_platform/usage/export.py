@@ -12,7 +12,7 @@ import json
 import tempfile
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Literal
 
@@ -42,12 +42,16 @@ class Sheet:
 
     Attributes:
         head: what a JSON answer says beside its rows.
+        folded: columns that JSON has in one object, under a name of their own.
+        summed: columns that a JSON answer has the sums of, behind its rows.
     """
 
     name: str
     columns: Sequence[str]
     rows: Rows
     head: Mapping[str, Any]
+    folded: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    summed: Sequence[str] = ()
 
 
 def exported(sheet: Sheet, form: Format, folder: Path) -> StreamingResponse:
@@ -78,15 +82,21 @@ def _json(sheet: Sheet) -> Iterator[str]:
     head = json.dumps({**sheet.head, "data": []}, separators=(",", ":"))
     yield head[: -len("]}")]
     separator = ""
-    for line in _lines(sheet):
-        yield separator + line
+    sums = dict.fromkeys(sheet.summed, 0)
+    for row in _named(sheet):
+        for name in sums:
+            sums[name] += row[name]
+        yield separator + _dumped(sheet, row)
         separator = ","
-    yield "]}"
+    yield "]"
+    if sums:
+        yield "," + _dumped(sheet, sums)[1:-1]
+    yield "}"
 
 
 def _jsonl(sheet: Sheet) -> Iterator[str]:
-    for line in _lines(sheet):
-        yield line + "\n"
+    for row in _named(sheet):
+        yield _dumped(sheet, row) + "\n"
 
 
 def _csv(sheet: Sheet) -> Iterator[str]:
@@ -113,9 +123,17 @@ def _is_formula(text: str) -> bool:
     return False
 
 
-def _lines(sheet: Sheet) -> Iterator[str]:
+def _named(sheet: Sheet) -> Iterator[dict[str, Any]]:
     for row in _bounded(sheet.rows):
-        yield json.dumps(dict(zip(sheet.columns, row, strict=True)), separators=(",", ":"))
+        yield dict(zip(sheet.columns, row, strict=True))
+
+
+def _dumped(sheet: Sheet, row: Mapping[str, Any]) -> str:
+    """A row, or the sums, in JSON: columns that are folded stand last."""
+    inner = {name: {column: row[column] for column in columns} for name, columns in sheet.folded.items()}
+    hidden = {column for columns in sheet.folded.values() for column in columns}
+    outer = {name: value for name, value in row.items() if name not in hidden}
+    return json.dumps(outer | inner, separators=(",", ":"))
 
 
 def _bounded(rows: Rows) -> Iterator[Sequence[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Annotated, Any, Final
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import StreamingResponse
 
+from lorikeet_engine.cost_vector import COSTS
 from lorikeet_platform.accounts.access import administrator
 from lorikeet_platform.auth.actor import FindActor
 from lorikeet_platform.auth.scopes import needs
@@ -88,12 +90,12 @@ def all_usage_routes() -> APIRouter:
 
 @needs("usage:read")
 def get_usage(actor: Acting, request: Request, wanted: Asking) -> StreamingResponse:
-    """Requests and tokens by time and group, as JSON, CSV or lines of JSON; exact to the last settled request."""
+    """Requests, tokens and costs by time and group, as JSON, CSV or JSON lines; exact to the last settled request."""
     return _report(request, wanted, actor.tenant_id)
 
 
 def get_all_usage(request: Request, wanted: Asking) -> StreamingResponse:
-    """Requests and tokens of all tenants."""
+    """Requests, tokens and costs of all tenants."""
     return _report(request, wanted, None)
 
 
@@ -132,15 +134,17 @@ def _report(request: Request, wanted: Wanted, tenant_id: str | None) -> Streamin
         rows = sums(work, asked)
         held = list(islice(rows, HELD_ROWS + 1))
         if len(held) > HELD_ROWS:
-            return exported(Sheet("usage", asked.columns, chain(held, rows), _head(asked)), wanted.form, folder)
-    return exported(Sheet("usage", asked.columns, held, _head(asked)), wanted.form, folder)
+            return exported(_sheet(asked, chain(held, rows)), wanted.form, folder)
+    return exported(_sheet(asked, held), wanted.form, folder)
 
 
-def _head(asked: Question) -> dict[str, object]:
-    return {
+def _sheet(asked: Question, rows: Iterable[Sequence[Any]]) -> Sheet:
+    head = {
         "object": "usage",
         "bucket": asked.width,
         "start": unix_seconds(asked.start),
         "end": unix_seconds(asked.end),
         "group_by": list(asked.groups),
     }
+    summed = ("requests_without_cost", *COSTS)
+    return Sheet("usage", asked.columns, rows, head, folded={"costs": COSTS}, summed=summed)

@@ -50,7 +50,7 @@ class UsageSum(BaseModel):
     cached_tokens: int = Field(description="the part of prompt_tokens found in the prefix cache")
     completion_tokens: int
     costs: Costs
-    requests_without_cost: int = Field(description="of the requests, those that `costs` says nothing of")
+    requests_without_cost: int = Field(description="those that used tokens, and whose cost is not known")
 
 
 class UsageReport(BaseModel):
@@ -118,7 +118,7 @@ class UsageRecord(BaseModel):
             admitted_at=unix_seconds(record.admitted_at),
             settled_at=None if record.settled_at is None else unix_seconds(record.settled_at),
             ttft_ms=None if record.first_token_at is None else (record.first_token_at - record.admitted_at) // 1_000,
-            cost=None,
+            cost=None if entry.cost is None else Costs.model_validate(entry.cost),
         )
 
 

@@ -11,6 +11,7 @@ going; `revoked` its key was.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Protocol
@@ -19,6 +20,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import SQLAlchemyError
 
+from lorikeet_engine.client import RequestCounts
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.clock import Clock, now_us, unix_seconds
 from lorikeet_platform.db.session import Database
@@ -190,6 +192,14 @@ class UsageService:
             self.metrics.conflicts.inc()
             log.error("a settlement disagrees with what is on record", request_id=settlement.request_id)
         return verdict
+
+    def record_costs(self, found: Sequence[RequestCounts]) -> None:
+        """Write down what settled requests have cost, of whichever tenants.
+
+        Raises:
+            SQLAlchemyError: nothing was written.
+        """
+        ledger.record_costs(self._db, found)
 
     def observe_lag(self, seconds: float) -> None:
         """How long a settlement took from its request's end."""

@@ -3,6 +3,10 @@
 Settlements wait in one bounded queue and are tried until they are on record, or until the gateway ends. What finds no
 room, or no end in time, is not lost: its record stays open, and the engine, which was not told that it is settled,
 tells somebody else what it used.
+
+What is on record is told to the engine, which forgets it then; so what it has cost is asked for and written down
+first. Whatever comes between, in the engine or the database, is tried some more; then the engine is not told, and
+tells somebody else. A bill never waits for a cost.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -19,6 +24,8 @@ import structlog
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from lorikeet_engine.client import RequestCounts
+from lorikeet_engine.errors import EngineUnavailable
 from lorikeet_platform.usage.ledger import Settlement, Verdict
 
 log = structlog.get_logger(__name__)
@@ -28,8 +35,10 @@ AT_ONCE: Final = 4
 AGAIN_AFTER_S: Final = (0.2, 1.0, 5.0)  # the last one again and again
 # A caller sees its own use as soon as its answer has ended, unless the database is slow.
 FIRST_TRY_S: Final = 1.0
-TELL_AFTER_S: Final = 0.05
+TELL_AFTER_S: Final = 0.2
 TELL_AT_ONCE: Final = 500
+TELL_TRIES: Final = 10  # of one request's cost
+LAST_WORD_S: Final = 2.0  # to tell the engine at the end
 IN_TROUBLE: Final = (OperationalError, InterfaceError, PoolTimeout)  # of the database, not of the settlement
 
 
@@ -37,12 +46,14 @@ class Ledger(Protocol):
     """Writes a settlement down; `UsageService` is one. Called in threads."""
 
     def settle(self, settlement: Settlement) -> Verdict: ...
+    def record_costs(self, found: Sequence[RequestCounts]) -> None: ...
     def observe_lag(self, seconds: float) -> None: ...
 
 
 class ToldEngine(Protocol):
-    """Hears what it need not remember; `EngineClient` is one."""
+    """Says what requests have cost, and hears what it need not remember; `EngineClient` is one."""
 
+    async def counts(self, request_ids: Sequence[str]) -> Sequence[RequestCounts]: ...
     async def settled(self, request_ids: Sequence[str]) -> None: ...
 
 
@@ -61,7 +72,7 @@ class Settler:
         self._queue: deque[_Waiting] = deque()
         self._in_hand: set[_Waiting] = set()
         self._workers: set[asyncio.Task[None]] = set()
-        self._told: list[str] = []
+        self._untold: dict[str, int] = {}  # by request, how often it was tried
         self._teller: asyncio.Task[None] | None = None
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="settle")
         self._is_closed = False
@@ -106,7 +117,9 @@ class Settler:
             await asyncio.wait(stopped)
         if self._teller is not None:
             self._teller.cancel()
-        await self._tell_now()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORD_S):
+                await self._tell_now()
 
     def close(self) -> None:
         """After the last drain: what comes now is only logged."""
@@ -153,19 +166,44 @@ class Settler:
             await asyncio.sleep(AGAIN_AFTER_S[min(n_tried, len(AGAIN_AFTER_S) - 1)])
             n_tried += 1
         self._ledger.observe_lag(time.monotonic() - waiting.since)
-        self._told.append(waiting.settlement.request_id)
+        self._untold[waiting.settlement.request_id] = 0
         if self._teller is None or self._teller.done():
             self._teller = asyncio.create_task(self._tell())
 
     async def _tell(self) -> None:
-        while self._told:
+        while self._untold:
             await asyncio.sleep(TELL_AFTER_S)
             await self._tell_now()
 
     async def _tell_now(self) -> None:
-        while self._told:
-            ids, self._told = self._told[:TELL_AT_ONCE], self._told[TELL_AT_ONCE:]
-            await self._engine.settled(ids)
+        """One try with all of them; what is not done by the last try is left to whoever asks the engine."""
+        waiting = list(self._untold)
+        for ids in (waiting[start : start + TELL_AT_ONCE] for start in range(0, len(waiting), TELL_AT_ONCE)):
+            if done := await self._record_costs(ids):
+                await self._engine.settled(done)
+            for request_id in done:
+                self._untold.pop(request_id, None)
+        for request_id in waiting:
+            if request_id in self._untold:
+                self._untold[request_id] += 1
+                if self._untold[request_id] >= TELL_TRIES:
+                    del self._untold[request_id]
+
+    async def _record_costs(self, ids: Sequence[str]) -> list[str]:
+        """Those of which everything is on record that will be; an aborted one may run for a step more."""
+        try:
+            found = await self._engine.counts(ids)
+            if costs := [each for each in found if each.cost is not None]:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._threads, self._ledger.record_costs, costs)
+        except (EngineUnavailable, *IN_TROUBLE) as error:
+            log.warning("costs are recorded later", n_requests=len(ids), error=type(error).__name__)
+            return []
+        except Exception as error:
+            log.error("costs cannot be recorded", n_requests=len(ids), error=type(error).__name__)
+            return list(ids)
+        running = {each.request_id for each in found if each.state == "running"}
+        return [each for each in ids if each not in running]
 
 
 def _log_open(event: str, settlement: Settlement, **details: str) -> None:

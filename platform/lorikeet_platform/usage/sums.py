@@ -27,15 +27,27 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased
 
+from lorikeet_engine.cost_vector import COSTS
 from lorikeet_platform.clock import HOUR, MINUTE, SECOND, unix_seconds
-from lorikeet_platform.db.tables import Adapter, AdapterVersion, ApiKey, DirtyBucket, Tenant, UsageRecord, UsageRollup
+from lorikeet_platform.db.tables import (
+    Adapter,
+    AdapterVersion,
+    ApiKey,
+    DirtyBucket,
+    Tenant,
+    UsageCost,
+    UsageRecord,
+    UsageRollup,
+)
 from lorikeet_platform.errors import PlatformError
+from lorikeet_platform.usage.ledger.costs import is_cost_of_record, is_without_cost
 from lorikeet_platform.usage.periods import DAY
 
 Width = Literal["1m", "1h", "1d"]
 Group = Literal["tenant", "key", "model", "adapter", "version"]
 GROUPS: Final[tuple[Group, ...]] = get_args(Group)
-FIGURES: Final = ("requests", "errors", "prompt_tokens", "cached_tokens", "completion_tokens")
+COUNTS: Final = ("requests", "errors", "prompt_tokens", "cached_tokens", "completion_tokens", "requests_without_cost")
+FIGURES: Final = (*COUNTS, *COSTS)
 LENGTH: Final[dict[Width, int]] = {"1m": MINUTE, "1h": HOUR, "1d": DAY}
 LONGEST: Final[dict[Width, int]] = {"1m": DAY, "1h": 92 * DAY, "1d": 3_660 * DAY}
 USUAL: Final[dict[Width, int]] = {"1m": HOUR, "1h": DAY, "1d": 30 * DAY}
@@ -111,7 +123,8 @@ def _statement(asked: Question) -> Select[*tuple[Any, ...]]:
     used = union_all(*_sources(asked)).subquery("used")
     start = (used.c.at - used.c.at % literal(LENGTH[asked.width], BigInteger())).label("bucket_start")
     group = [start, *(column.label(name) for name, column in _ids(used, asked.groups).items())]
-    figures = [cast(func.sum(used.c[name]), BigInteger).label(name) for name in FIGURES]
+    counts = [cast(func.sum(used.c[name]), BigInteger).label(name) for name in COUNTS]
+    figures = [*counts, *(func.sum(used.c[name]).label(name) for name in COSTS)]
     summed = select(*group, *figures).group_by(*group).subquery("summed")
     return _named(summed, asked)
 
@@ -178,7 +191,10 @@ def _records(asked: Question) -> Select[*tuple[Any, ...]]:
         record.prompt_tokens.label("prompt_tokens"),
         record.cached_tokens.label("cached_tokens"),
         record.completion_tokens.label("completion_tokens"),
-    ).where(record.state == "settled")
+        is_without_cost().label("requests_without_cost"),
+        *(func.coalesce(getattr(UsageCost, name), 0.0).label(name) for name in COSTS),
+    )
+    statement = statement.outerjoin(UsageCost, is_cost_of_record()).where(record.state == "settled")
     return statement if asked.tenant_id is None else statement.where(record.tenant_id == asked.tenant_id)
 
 
@@ -191,11 +207,7 @@ def _rollups(asked: Question, granularity: str) -> Select[*tuple[Any, ...]]:
         rollup.base_model,
         rollup.adapter_id,
         rollup.version_id,
-        rollup.requests,
-        rollup.errors,
-        rollup.prompt_tokens,
-        rollup.cached_tokens,
-        rollup.completion_tokens,
+        *(getattr(rollup, name) for name in FIGURES),
     ).where(rollup.granularity == granularity, *_asked_for(rollup, rollup.bucket_start, asked))
 
 

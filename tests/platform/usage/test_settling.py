@@ -10,12 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy.exc import IntegrityError, OperationalError
 from structlog.testing import capture_logs
 
+from lorikeet_engine.client import RequestCounts
+from lorikeet_engine.cost_vector import CostVector
+from lorikeet_engine.errors import EngineUnavailable
 from lorikeet_platform.usage import settling
 from lorikeet_platform.usage.ledger import Settlement, Verdict
 from lorikeet_platform.usage.settling import Settler
+from tests.support.ledger import counts_of
 
 LOCKED = OperationalError("update", {}, Exception("database is locked"))
 
@@ -41,6 +46,8 @@ class Ledger:
     written: list[str] = field(default_factory=list)
     may_write: threading.Event = field(default_factory=threading.Event)
     lags: list[float] = field(default_factory=list)
+    costs: list[str] = field(default_factory=list)
+    cost_failures: list[Exception] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.may_write.set()
@@ -52,13 +59,38 @@ class Ledger:
         self.written.append(settlement.request_id)
         return "settled"
 
+    def record_costs(self, found: Sequence[RequestCounts]) -> None:
+        if self.cost_failures:
+            raise self.cost_failures.pop(0)
+        self.costs += [each.request_id for each in found]
+
     def observe_lag(self, seconds: float) -> None:
         self.lags.append(seconds)
 
 
 @dataclass
 class Engine:
+    """Knows what every request has cost but the `unknown`; those that are `running` end one look later."""
+
     told: list[list[str]] = field(default_factory=list)
+    unknown: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
+    failures: list[Exception] = field(default_factory=list)
+
+    async def counts(self, request_ids: Sequence[str]) -> Sequence[RequestCounts]:
+        assert request_ids, "without ids it would offer everybody's"
+        if self.failures:
+            raise self.failures.pop(0)
+        running, self.running = self.running, set()
+        return [
+            replace(
+                counts_of("ten_1", each),
+                state="running" if each in running else "ended",
+                cost=None if each in running else CostVector(prefill_flops=1.0),
+            )
+            for each in request_ids
+            if each not in self.unknown
+        ]
 
     async def settled(self, request_ids: Sequence[str]) -> None:
         self.told.append(list(request_ids))
@@ -266,3 +298,103 @@ def test_a_drain_without_work_returns_at_once() -> None:
     engine = Engine()
     run(Settler(Ledger(), engine).drain(60))
     assert engine.told == []
+
+
+def test_what_requests_have_cost_is_on_record_before_the_engine_forgets_them() -> None:
+    ledger, engine = Ledger(), Engine(unknown={"req_1"})
+
+    async def work() -> None:
+        settler = Settler(ledger, engine)
+        for number in range(3):
+            await settler.settle(settlement(number))
+        assert ledger.costs == []
+        await settler.drain(1)
+
+    run(work())
+    assert ledger.costs == ["req_0", "req_2"]
+    assert engine.told == [["req_0", "req_1", "req_2"]]
+
+
+def test_the_cost_of_what_still_runs_for_a_step_comes_with_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "TELL_AFTER_S", 0.01)
+    ledger, engine = Ledger(), Engine(running={"req_2"})
+
+    async def work() -> None:
+        settler = Settler(ledger, engine)
+        for number in range(3):
+            await settler.settle(settlement(number))
+        while len(engine.told) < 2:
+            await asyncio.sleep(0.005)
+
+    run(work())
+    assert ledger.costs == ["req_0", "req_1", "req_2"]
+    assert engine.told == [["req_0", "req_1"], ["req_2"]]
+
+
+@pytest.mark.parametrize("trouble", ["engine", "database"])
+def test_costs_that_cannot_be_had_now_are_tried_again_and_the_bill_does_not_wait(
+    trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "TELL_AFTER_S", 0.01)
+    failures: list[Exception] = [EngineUnavailable("away")] * 3 if trouble == "engine" else [LOCKED] * 3
+    ledger, engine = Ledger(), Engine()
+    (engine.failures if trouble == "engine" else ledger.cost_failures).extend(failures)
+
+    async def work() -> None:
+        settler = Settler(ledger, engine)
+        await settler.settle(settlement(1))
+        assert ledger.written == ["req_1"]
+        while not engine.told:
+            await asyncio.sleep(0.005)
+
+    run(work())
+    assert (ledger.costs, engine.told) == (["req_1"], [["req_1"]])
+
+
+def test_costs_that_do_not_come_at_all_are_left_to_whoever_asks_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "TELL_AFTER_S", 0.001)
+    ledger, engine = Ledger(cost_failures=[LOCKED] * 1000), Engine()
+
+    async def work() -> None:
+        settler = Settler(ledger, engine)
+        await settler.settle(settlement(1))
+        await asyncio.sleep(0.2)
+        assert len(ledger.cost_failures) == 1000 - settling.TELL_TRIES
+        await settler.drain(1)
+
+    run(work())
+    assert engine.told == []
+    assert ledger.written == ["req_1"]
+
+
+def test_costs_that_the_database_will_never_have_are_given_up() -> None:
+    ledger, engine = Ledger(cost_failures=[IntegrityError("insert", {}, Exception("no such column"))]), Engine()
+
+    async def work() -> None:
+        settler = Settler(ledger, engine)
+        await settler.settle(settlement(1))
+        await settler.drain(1)
+
+    with capture_logs() as lines:
+        run(work())
+    assert engine.told == [["req_1"]]
+    assert [line["event"] for line in lines] == ["costs cannot be recorded"]
+
+
+def test_an_engine_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "LAST_WORD_S", 0.05)
+    ledger, engine = Ledger(), Engine()
+
+    async def hang(_: Sequence[str]) -> Sequence[RequestCounts]:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    engine.counts = hang  # type: ignore[method-assign]
+
+    async def work() -> None:
+        settler = Settler(ledger, engine)
+        await settler.settle(settlement(1))
+        await settler.drain(1)
+
+    run(work())
+    assert (ledger.written, engine.told) == (["req_1"], [])

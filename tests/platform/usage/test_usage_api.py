@@ -14,6 +14,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import QueuePool
 
+from lorikeet_engine.cost_vector import COSTS
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import UsageRecord
@@ -169,6 +170,8 @@ def test_groups_have_the_names_that_people_know(place: PlatformContext, tenant_p
         "prompt_tokens": 10,
         "cached_tokens": 4,
         "completion_tokens": 5,
+        "requests_without_cost": 1,
+        "costs": dict.fromkeys(COSTS, 0.0),
     }
     assert (base["adapter"], base["adapter_id"], base["version"], base["version_id"]) == (None, None, None, None)
 
@@ -240,10 +243,8 @@ def test_csv_says_the_same_as_json(much: PlatformContext, tenant_port: TestClien
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     assert answer.headers["content-disposition"] == 'attachment; filename="usage.csv"'
     rows = list(csv.DictReader(io.StringIO(answer.text)))
-    shown = [
-        {name: "" if value is None else str(value) for name, value in row.items()}
-        for row in get(tenant_port, mine, **asked).json()["data"]
-    ]
+    flat = [row | row.pop("costs") for row in get(tenant_port, mine, **asked).json()["data"]]
+    shown = [{name: "" if value is None else str(value) for name, value in row.items()} for row in flat]
     assert rows == shown
     assert much.db.is_reachable()
 
@@ -286,9 +287,10 @@ def test_strangers_learn_nothing(tenant_port: TestClient, admin_port: TestClient
 
 def test_a_tenant_without_requests_has_an_empty_report(database: Database, admin_port: TestClient) -> None:
     a_payer(database, "empty")
-    assert admin_port.get("/admin/v1/tenants/empty/usage").json()["data"] == []
+    report = admin_port.get("/admin/v1/tenants/empty/usage").json()
+    assert (report["data"], report["requests_without_cost"], set(report["costs"].values())) == ([], 0, {0})
     answer = admin_port.get("/admin/v1/tenants/empty/usage", params={"format": "csv"}).text
-    assert answer == "bucket_start,requests,errors,prompt_tokens,cached_tokens,completion_tokens\r\n"
+    assert answer == f"{','.join(('bucket_start', *FIGURES, 'requests_without_cost', *COSTS))}\r\n"
 
 
 @pytest.mark.parametrize(("held_rows", "n_connections"), [(5_000, 0), (1, 1)])

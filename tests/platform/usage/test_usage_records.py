@@ -64,6 +64,7 @@ def test_a_record_says_what_it_was_for_and_what_it_used(
         "admitted_at": NOON_S,
         "settled_at": NOON_S,
         "ttft_ms": None,
+        "cost": None,
     }
 
 

@@ -18,7 +18,7 @@ from lorikeet_platform.db.tables.metadata import Table, TenantOwned, tenant_tabl
 from lorikeet_platform.db.tables.process import Chore, Gateway
 from lorikeet_platform.db.tables.tenant import Tenant
 from lorikeet_platform.db.tables.upload import Upload, UploadSlice
-from lorikeet_platform.db.tables.usage import BudgetCounter, DirtyBucket, UsageRecord, UsageRollup
+from lorikeet_platform.db.tables.usage import BudgetCounter, DirtyBucket, UsageCost, UsageRecord, UsageRollup
 
 __all__ = [
     "Adapter",
@@ -45,6 +45,7 @@ __all__ = [
     "TenantOwned",
     "Upload",
     "UploadSlice",
+    "UsageCost",
     "UsageRecord",
     "UsageRollup",
     "VersionFile",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String, text
+from sqlalchemy import CheckConstraint, Float, ForeignKey, ForeignKeyConstraint, Index, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from lorikeet_platform.db.tables.metadata import Count, Id, Micros, Size, Table, TenantOwned, one_of
@@ -63,6 +63,33 @@ class UsageRecord(TenantOwned, Table):
     settled_at: Mapped[Micros | None]
 
 
+class Costs:
+    """What requests took of the engine: `lorikeet_engine.cost_vector.CostVector`, field by field."""
+
+    prefill_flops: Mapped[float] = mapped_column(Float)
+    decode_flops: Mapped[float] = mapped_column(Float)
+    prefill_read_bytes: Mapped[float] = mapped_column(Float)
+    decode_read_bytes: Mapped[float] = mapped_column(Float)
+    write_bytes: Mapped[float] = mapped_column(Float)
+    kv_byte_seconds: Mapped[float] = mapped_column(Float)
+    adapter_byte_seconds: Mapped[float] = mapped_column(Float)
+    load_bytes: Mapped[float] = mapped_column(Float)
+    wasted_flops: Mapped[float] = mapped_column(Float)
+    swap_bytes: Mapped[float] = mapped_column(Float)
+
+
+class UsageCost(Costs, TenantOwned, Table):
+    """What one request cost; written once, a moment after its record was settled, and never if its engine was lost."""
+
+    __tablename__ = "usage_costs"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id", "request_id"], ["usage_records.tenant_id", "usage_records.request_id"]),
+    )
+
+    tenant_id: Mapped[Id] = mapped_column(primary_key=True)
+    request_id: Mapped[Id] = mapped_column(primary_key=True)
+
+
 class BudgetCounter(TenantOwned, Table):
     """Tokens of one subject (a tenant, or a key's lineage) in one month."""
 
@@ -76,7 +103,7 @@ class BudgetCounter(TenantOwned, Table):
     settled: Mapped[Size] = mapped_column(default=0)
 
 
-class UsageRollup(TenantOwned, Table):
+class UsageRollup(Costs, TenantOwned, Table):
     """Settled requests of one hour or day (by admission), key and version. Computed whole, never added to."""
 
     __tablename__ = "usage_rollups"
@@ -94,11 +121,12 @@ class UsageRollup(TenantOwned, Table):
     prompt_tokens: Mapped[Size]
     cached_tokens: Mapped[Size]
     completion_tokens: Mapped[Size]
+    requests_without_cost: Mapped[Size] = mapped_column(doc="those that used tokens and have no cost")
     computed_at: Mapped[Micros]
 
 
 class DirtyBucket(TenantOwned, Table):
-    """A bucket whose roll-up is to be computed again; marked in the transaction that settles a record."""
+    """A bucket to be rolled up again; marked in the transaction that settles a record, or writes its cost."""
 
     __tablename__ = "usage_dirty"
     __table_args__ = (one_of("granularity", GRANULARITIES),)

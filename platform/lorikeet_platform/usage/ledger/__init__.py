@@ -8,6 +8,7 @@ locks both locks them so, or two would wait for each other. SQLite has one write
 
 from __future__ import annotations
 
+from lorikeet_platform.usage.ledger.costs import record_costs
 from lorikeet_platform.usage.ledger.opening import NotReserved, Opening, Shortage, find_shortage, open_record
 from lorikeet_platform.usage.ledger.settlement import (
     LedgerBroken,
@@ -29,5 +30,6 @@ __all__ = [
     "Verdict",
     "find_shortage",
     "open_record",
+    "record_costs",
     "settle",
 ]

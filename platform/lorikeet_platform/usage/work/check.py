@@ -33,12 +33,14 @@ from sqlalchemy.orm import Session
 
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import BudgetCounter, DirtyBucket, Tenant, UsageRecord, UsageRollup
+from lorikeet_platform.db.tables import BudgetCounter, DirtyBucket, Tenant, UsageCost, UsageRecord, UsageRollup
+from lorikeet_platform.usage.ledger.costs import is_cost_of_record, is_without_cost
 from lorikeet_platform.usage.periods import LENGTHS, Granularity, month_start
 
 log = structlog.get_logger(__name__)
 
 NAME: Final = "usage.check"
+_ADDED_UP: Final = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "requests_without_cost")
 SHOWN: Final = 20  # mismatches of one tenant's book that reach the log
 
 
@@ -106,16 +108,17 @@ def _rollups(tenant_id: str, since: int, granularity: Granularity) -> Select[*tu
         record.prompt_tokens.label("prompt_tokens"),
         record.cached_tokens.label("cached_tokens"),
         record.completion_tokens.label("completion_tokens"),
-    ).where(record.tenant_id == tenant_id, record.state == "settled", record.admitted_at >= since)
-    figures = (rollup.requests, rollup.prompt_tokens, rollup.cached_tokens, rollup.completion_tokens)
+        is_without_cost().label("requests_without_cost"),
+    )
+    of_records = of_records.outerjoin(UsageCost, is_cost_of_record()).where(
+        record.tenant_id == tenant_id, record.state == "settled", record.admitted_at >= since
+    )
+    figures = tuple(getattr(rollup, name) for name in _ADDED_UP)
     of_rollups = select(rollup.tenant_id, rollup.bucket_start, *(-figure for figure in figures)).where(
         rollup.tenant_id == tenant_id, rollup.granularity == granularity, rollup.bucket_start >= since
     )
     both = union_all(of_records, of_rollups).subquery()
-    sums = [
-        cast(func.sum(both.c[name]), BigInteger).label(name)
-        for name in ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
-    ]
+    sums = [cast(func.sum(both.c[name]), BigInteger).label(name) for name in _ADDED_UP]
     group = (both.c.tenant_id, both.c.bucket_start)
     differing = select(*group, *sums).group_by(*group).having(or_(*(each.element != 0 for each in sums))).subquery()
     return select(differing).where(~_is_marked(differing, granularity))

@@ -14,7 +14,7 @@ from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.usage.ledger import Verdict
 from lorikeet_platform.usage.work.owners import owned
-from lorikeet_platform.usage.work.settling import CountingEngine, settle_all, used_by
+from lorikeet_platform.usage.work.settling import CountingEngine, note_costs, settle_all, used_by
 from lorikeet_platform.usage.work.totals import with_totals
 
 NAME: Final = "usage.outbox"
@@ -47,8 +47,9 @@ class OutboxDrain:
                 kept |= done.failed
                 n_failed, n_waiting = n_failed + len(done.failed), n_waiting + len(waiting)
                 seen.update(offered)
-                if ids := [entry.request_id for entry in new if entry.request_id not in kept]:
-                    self._engine.settled(ids)
+                if on_record := [entry for entry in new if entry.request_id not in kept]:
+                    note_costs(self._db, on_record)
+                    self._engine.settled([entry.request_id for entry in on_record])
         except EngineUnavailable:
             pass  # what it told is on record, and told again: it changes nothing then
         # `unknown`: asked by the platform itself, to certify an adapter or to warm it.

@@ -16,7 +16,7 @@ from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import UsageRecord
 from lorikeet_platform.usage.work.owners import OWNERLESS_AFTER_US, has_owner
-from lorikeet_platform.usage.work.settling import CountingEngine, Used, settle_all, used_by
+from lorikeet_platform.usage.work.settling import CountingEngine, Used, note_costs, settle_all, used_by
 from lorikeet_platform.usage.work.totals import with_totals
 
 NAME: Final = "usage.reaper"
@@ -50,6 +50,7 @@ class Reaper:
             n_conflicts += done.verdicts["conflict"]
             n_failed += len(done.failed)
             if ids := [used.request_id for used in uses if used.request_id in known.keys() - done.failed]:
+                note_costs(self._db, [known[each] for each in ids])
                 with suppress(EngineUnavailable):  # they are on record: it offers them to the drain, which finds so
                     self._engine.settled(ids)
         figures = {"reaped": n_reaped, "conflicts": n_conflicts}

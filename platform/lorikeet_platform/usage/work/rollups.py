@@ -1,7 +1,8 @@
 """Roll-ups: whole hours out of records, whole days out of hours. Nothing is added to one: twice is as good as once.
 
-A settlement marks its hour, an hour that was computed marks its day. A mark is taken away only if it is the one that
-was there before the records were read: what was settled meanwhile has marked again, and the bucket has its turn again.
+A settlement marks its hour and so does a cost, an hour that was computed marks its day. A mark is taken away only if
+it is the one that was there before the records were read: what was settled meanwhile has marked again, and the bucket
+has its turn again.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from lorikeet_engine.cost_vector import COSTS
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import DirtyBucket, UsageRecord, UsageRollup
+from lorikeet_platform.db.tables import DirtyBucket, UsageCost, UsageRecord, UsageRollup
+from lorikeet_platform.usage.ledger.costs import is_cost_of_record, is_without_cost
 from lorikeet_platform.usage.periods import LENGTHS, Granularity, bucket_start
 
 NAME: Final = "usage.rollups"
@@ -120,7 +123,8 @@ _GROUP: Final = ("key_id", "base_model", "version_id", "adapter_id")
 _COLUMNS: Final = (
     *("tenant_id", "granularity", "bucket_start", "computed_at"),
     *_GROUP,
-    *("requests", "errors", "prompt_tokens", "cached_tokens", "completion_tokens"),
+    *("requests", "errors", "prompt_tokens", "cached_tokens", "completion_tokens", "requests_without_cost"),
+    *COSTS,
 )
 
 
@@ -149,7 +153,10 @@ def _of_records(bucket: Bucket) -> Select[*tuple[Any, ...]]:
             func.sum(record.prompt_tokens),
             func.sum(record.cached_tokens),
             func.sum(record.completion_tokens),
+            func.sum(is_without_cost()),
+            *(func.coalesce(func.sum(getattr(UsageCost, name)), 0.0) for name in COSTS),
         )
+        .outerjoin(UsageCost, is_cost_of_record())
         .where(record.tenant_id == bucket.tenant_id, record.state == "settled", *_within(record.admitted_at, bucket))
         .group_by(*group)
     )
@@ -159,8 +166,9 @@ def _of_hours(bucket: Bucket) -> Select[*tuple[Any, ...]]:
     hour = UsageRollup
     group = (hour.key_id, hour.base_model, hour.version_id, hour.adapter_id)
     figures = (hour.requests, hour.errors, hour.prompt_tokens, hour.cached_tokens, hour.completion_tokens)
+    of_costs = (hour.requests_without_cost, *(getattr(hour, name) for name in COSTS))
     return (
-        select(*group, *(func.sum(figure) for figure in figures))
+        select(*group, *(func.sum(figure) for figure in (*figures, *of_costs)))
         .where(hour.tenant_id == bucket.tenant_id, hour.granularity == "hour", *_within(hour.bucket_start, bucket))
         .group_by(*group)
     )

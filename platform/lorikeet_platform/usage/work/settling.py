@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from lorikeet_engine.client import RequestCounts
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.usage.ledger import LedgerBroken, Outcome, SettledBy, Settlement, Verdict, settle
+from lorikeet_platform.usage.ledger import LedgerBroken, Outcome, SettledBy, Settlement, Verdict, record_costs, settle
 from lorikeet_platform.usage.settling import IN_TROUBLE
 
 log = structlog.get_logger(__name__)
@@ -85,6 +85,20 @@ def settle_all(db: Database, uses: Iterable[Used], settled_by: SettledBy, now: i
             log.error("a settlement disagrees with what is on record", request_id=used.request_id)
         done.verdicts[verdict] += 1
     return done
+
+
+def note_costs(db: Database, found: Iterable[RequestCounts]) -> None:
+    """Write down what these have cost; where that cannot be, the bill stands without.
+
+    Raises:
+        SQLAlchemyError: the database itself is in trouble; all wait for the next time.
+    """
+    try:
+        record_costs(db, found)
+    except IN_TROUBLE:
+        raise
+    except SQLAlchemyError as error:
+        log.error("costs cannot be recorded", error=type(error).__name__)
 
 
 def _settlement(used: Used, settled_by: SettledBy, now: int) -> Settlement:

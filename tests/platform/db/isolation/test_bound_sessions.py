@@ -26,6 +26,7 @@ from lorikeet_platform.db.tables import (
     Tenant,
     TenantLimit,
     TenantOwned,
+    UsageCost,
     UsageRecord,
 )
 from tests.platform.db.isolation.conftest import Pair
@@ -35,7 +36,7 @@ OWNED = sorted(
     key=lambda table: table.__name__,
 )
 # What a tenant is held by: on Postgres not its own to change.
-HELD_BY = {ApiKey, BudgetCounter, TenantLimit, UsageRecord}
+HELD_BY = {ApiKey, BudgetCounter, TenantLimit, UsageCost, UsageRecord}
 REFUSED = (ForeignRow, DBAPIError)
 
 

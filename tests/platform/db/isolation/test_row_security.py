@@ -16,11 +16,11 @@ from tests.platform.db.isolation.conftest import Logins, Pair
 pytestmark = pytest.mark.slow
 OWNED = sorted(tenant_tables())
 # What is not the tenant's to do with its own rows; of the tables in COUNTED, some columns only can be changed.
-NOT_ADDED = {"tenant_limits"}
+NOT_ADDED = {"tenant_limits", "usage_costs"}
 COUNTED = {"budget_counters", "usage_records"}
-NOT_CHANGED = {"audit_events", "tenant_limits"}
+NOT_CHANGED = {"audit_events", "tenant_limits", "usage_costs"}
 DENIED, POLICY = "permission denied", "row-level security policy"
-NOT_REMOVED = {"api_keys", "audit_events", "budget_counters", "tenant_limits", "usage_records"}
+NOT_REMOVED = {"api_keys", "audit_events", "budget_counters", "tenant_limits", "usage_costs", "usage_records"}
 
 
 @contextmanager
