@@ -14,6 +14,17 @@ if TYPE_CHECKING:
 
 Panel = "Settings of the engine to plan with"
 Knob = Annotated[int | None, typer.Option(min=1, rich_help_panel=Panel)]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", help="A shipped model, such as qwen3-8b, or a config.json; the engine's without it."),
+]
+Device = Annotated[
+    str | None, typer.Option("--device", help="rtx4090, h200, cpu2, or a profile's path; the engine's without it.")
+]
+Module = Annotated[
+    list[str] | None, typer.Option("--module", help="A module they adapt; several times. q_proj and v_proj without it.")
+]
+Live = Annotated[bool, typer.Option("--live", help="Calibrate by what the running engine has done, and compare.")]
 
 
 def plan(
@@ -21,22 +32,12 @@ def plan(
     output: Annotated[int, typer.Option("--output", min=1, help="Mean length of an answer, in tokens.")],
     concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Requests at once; or else")] = None,
     rate: Annotated[float | None, typer.Option("--rate", help="requests a second.")] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", help="A shipped model, such as qwen3-8b, or a config.json; the engine's without it."),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option("--device", help="rtx4090, h200, cpu2, or a profile's path; the engine's without it."),
-    ] = None,
+    model: Model = None,
+    device: Device = None,
     adapters: Annotated[int | None, typer.Option("--adapters", min=1, help="Adapters that share the load.")] = None,
     rank: Annotated[int, typer.Option("--rank", min=1, help="Rank of the adapters.")] = 16,
-    module: Annotated[
-        list[str] | None, typer.Option("--module", help="A module they adapt; several times. q_proj and v_proj.")
-    ] = None,
-    live: Annotated[
-        bool, typer.Option("--live", help="Calibrate by what the running engine has done, and compare.")
-    ] = False,
+    module: Module = None,
+    live: Live = False,
     max_num_seqs: Knob = None,
     max_num_batched_tokens: Knob = None,
     kv_cache_bytes: Knob = None,
