@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from lorikeet_engine.errors import EngineError
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.latency_bounds import BOUNDS_S, MEASURES
+from lorikeet_engine.observing import observatory as observatory_module
+from lorikeet_engine.observing.busiest import FORMER, OTHER, TERM_S
 from lorikeet_engine.observing.observatory import Observatory
 from lorikeet_engine.observing.observer import Bins, Observed
 from lorikeet_engine.scheduling.events import Admitted, RequestFailure, TokenOutput
@@ -196,3 +199,25 @@ def test_every_measure_of_an_answer_on_an_adapter_is_there() -> None:
         witness.step(0.1)
     _, observed = told(witness.engine)
     assert {b.measure for b in observed.bins if b.label == "red"} == set(MEASURES)
+
+
+def test_tenants_and_adapters_add_up_to_the_kinds_whoever_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("NAMED_TENANTS", "NAMED_ADAPTERS"):
+        monkeypatch.setattr(observatory_module, limit, 2)
+    witness = Witness(scripted_engine(n_blocks=65, max_queued_requests=1000))
+    draw = random.Random(4)
+    for _ in range(120):
+        witness.submit(f"t{draw.randrange(6)}", draw.choice(["", "red", "green", "blue"]), 4, draw.randrange(1, 6), 1)
+        witness.step(draw.choice([0.02, 0.02, 0.3, TERM_S / 20]))
+    while witness.engine.loop.has_work:
+        witness.step(0.02)
+    _, observed = told(witness.engine)
+    labels = {by: {b.label for b in observed.bins if b.by == by} for by in ("tenant", "adapter")}
+    assert labels["tenant"] > {OTHER, FORMER}
+    assert len(labels["tenant"]) <= 4
+    for measure in MEASURES:
+        for by, kinds in (("tenant", ("base", "adapter")), ("adapter", ("adapter",))):
+            found = [b for b in observed.bins if b.measure == measure and b.by == by]
+            counted = [s for kind in kinds for s in witness.seconds[measure, "kind", kind]]
+            assert sum(sum(b.counts) for b in found) == len(counted), (measure, by)
+            assert sum(b.sum_s for b in found) == pytest.approx(sum(counted)), (measure, by)
