@@ -29,9 +29,9 @@ from tests.support.openai_server import Behaviour, OpenAiServer, openai_server
 CLOSED = Arrivals(kind="closed", concurrency=3)
 
 
-def group(name: str = "bench", arrivals: Arrivals = CLOSED, **changes: Any) -> LoadGroup:
-    fields: dict[str, Any] = {"prompt": Lengths(value=8), "output": Lengths(value=4)} | changes
-    return LoadGroup(name=name, arrivals=arrivals, **fields)
+def group(name: str = "bench", **changes: Any) -> LoadGroup:
+    fields: dict[str, Any] = {"arrivals": CLOSED, "prompt": Lengths(value=8), "output": Lengths(value=4)} | changes
+    return LoadGroup(name=name, **fields)
 
 
 def load(*groups: LoadGroup, n_requests: int = 9, **changes: Any) -> Load:
@@ -39,7 +39,8 @@ def load(*groups: LoadGroup, n_requests: int = 9, **changes: Any) -> Load:
 
 
 def target(server: OpenAiServer, **changes: Any) -> Target:
-    return Target(**({"url": server.url, "model": "tiny", "n_warmups": 0} | changes))
+    fields: dict[str, Any] = {"url": server.url, "model": "tiny", "n_warmups": 0} | changes
+    return Target(**fields)
 
 
 def prompts(server: OpenAiServer) -> list[list[str]]:

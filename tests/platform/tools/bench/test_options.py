@@ -128,11 +128,11 @@ def test_metrics_and_percentiles_are_chosen_by_name() -> None:
     judging = judging_of("itl,ttft", "99,50,99", ["ttft:500"], ["tpot:50"])
     assert (judging.metrics, judging.shares) == (["itl", "ttft"], [0.5, 0.99])
     assert judging.goals == {"ttft": 0.5, "tpot": 0.05}
-    for metrics, percentiles, goals, more, named in (
-        ("ttft,latency", "50", [], [], "--percentile-metrics"),
-        ("ttft", "101", [], [], "--metric-percentiles"),
-        ("ttft", "half", [], [], "--metric-percentiles"),
-        ("ttft", "50", [], ["tpot:50"], "unexpected argument"),
+    for metrics, percentiles, more, named in (
+        ("ttft,latency", "50", (), "--percentile-metrics"),
+        ("ttft", "101", (), "--metric-percentiles"),
+        ("ttft", "half", (), "--metric-percentiles"),
+        ("ttft", "50", ("tpot:50",), "unexpected argument"),
     ):
         with pytest.raises(DescriptionError, match=named):
-            judging_of(metrics, percentiles, goals, more)
+            judging_of(metrics, percentiles, (), more)

@@ -10,7 +10,15 @@ import pytest
 
 from lorikeet_engine.experiments.lines import kv_line, series_of
 from lorikeet_engine.experiments.measures import fit_line
-from lorikeet_engine.experiments.record import Generator, Machine, PointRecord, Reading, RequestRecord, RunRecord
+from lorikeet_engine.experiments.record import (
+    Generator,
+    Machine,
+    PointRecord,
+    Reading,
+    RequestRecord,
+    RunRecord,
+    SetupValue,
+)
 from lorikeet_platform.tools.bench.report import draw
 from lorikeet_platform.tools.bench.report.page import Page
 from lorikeet_platform.tools.bench.report.pages import pages_of, shared_pages
@@ -43,7 +51,7 @@ def reading(at_s: float, length: int, clients: int, kv_peak: float | None) -> Re
     )
 
 
-def point(length: int = 100, clients: int = 4, *, is_ours: bool = True, **setup: int) -> PointRecord:
+def point(length: int = 100, clients: int = 4, *, is_ours: bool = True, **setup: SetupValue) -> PointRecord:
     """KV peaks at clients · (length + 20) tokens, and a gap is 20 ms + what reading that takes."""
     gap_s = 0.02 + clients * length * KV_BYTES / BANDWIDTH
     requests = [
@@ -62,8 +70,9 @@ def point(length: int = 100, clients: int = 4, *, is_ours: bool = True, **setup:
         for i in range(20)
     ]
     kv_peak = clients * (length + 20) / POOL if is_ours else None
+    told: dict[str, SetupValue] = {"prompt_tokens": length, "output_tokens": 20, "concurrency": clients, "seed": 1}
     return PointRecord(
-        setup={"prompt_tokens": length, "output_tokens": 20, "concurrency": clients, "seed": 1} | setup,
+        setup=told | setup,
         seconds=10.0,
         requests=requests,
         gaps=[(gap_s, 360), (0.2, 20)],
