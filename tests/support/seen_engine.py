@@ -40,7 +40,11 @@ KNOBS: Mapping[str, Any] = {
     "ttft_deadline": 10.0,
     "enable_prefix_caching": True,
     "enable_chunked_prefill": True,
+    "kv_cache_bytes": 4096,
+    "adapter_pool_bytes": 1024,
+    "host_adapter_cache_bytes": 1024,
 }
+PLENTY = [("KV pool", 4096), ("left", 1 << 34)]
 EMPTY_POOL = replace(A_POOL, used=0, reserved=0, cached=0, free=1000, by_tenant={}, shared=0)
 
 
@@ -114,7 +118,7 @@ def seen(
 ) -> Seen:
     """`design`: fields of `EngineDesign`."""
     window = a_window(after or {}, before=before, steps=steps, between=between, seconds=seconds)
-    described = engine_design(**{"knobs": {**KNOBS, **(knobs or {})}} | design)
+    described = engine_design(**{"knobs": {**KNOBS, **(knobs or {})}, "memory": PLENTY, **design})
     return Seen(window, described, prompts, around or Surroundings())
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from lorikeet_engine.cost_vector import CostVector
 from lorikeet_platform.doctor.catalogue import examine
+from lorikeet_platform.doctor.evidence.room import larger_pool
 from lorikeet_platform.doctor.examined import Surroundings
 from lorikeet_platform.doctor.rules.memory import preemption, seats_lowered, too_few_seats
 from tests.support.seen_engine import EMPTY_POOL, preempted, prefix, seen, times, work
@@ -63,6 +64,18 @@ def test_where_few_run_already_the_remedy_for_preemptions_is_a_larger_pool() -> 
     assert finding.setting is not None
     name, _, value = finding.setting.partition("=")
     assert (name, int(value) % (1 << 20)) == ("LORIKEET_ENGINE__KV_CACHE_BYTES", 0)
+
+
+def test_a_pool_is_not_asked_to_grow_beyond_the_memory_that_is_left() -> None:
+    after, none_left = requests(20) | {"preemptions": preempted(recompute=9)}, [("KV pool", 4096), ("left", 100)]
+    finding = preemption(seen(after, max_num_seqs=2, memory=none_left))
+    assert finding is not None
+    assert (finding.setting, "no memory is left" in finding.remedy) == (None, True)
+    of_a_gpu = seen(after, max_num_seqs=2, memory=none_left, knobs={"device": "cuda"})
+    assert larger_pool(of_a_gpu, "kv_cache_bytes", 1 << 30) is None
+    assert larger_pool(of_a_gpu, "adapter_pool_bytes", 1 << 30) == f"LORIKEET_ENGINE__ADAPTER_POOL_BYTES={1 << 30}"
+    some_left = seen(after, memory=[("left", 5 << 20)])
+    assert larger_pool(some_left, "kv_cache_bytes", 1 << 30) == f"LORIKEET_ENGINE__KV_CACHE_BYTES={5 << 20}"
 
 
 def test_lengths_come_from_what_runs_while_nothing_has_ended() -> None:

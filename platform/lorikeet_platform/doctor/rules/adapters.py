@@ -9,6 +9,7 @@ from lorikeet_engine.cost import adapter_bytes
 from lorikeet_engine.stats import AdapterUse
 from lorikeet_platform.doctor.evidence import words
 from lorikeet_platform.doctor.evidence.observed import stats_of
+from lorikeet_platform.doctor.evidence.room import larger_pool
 from lorikeet_platform.doctor.examined import Seen
 from lorikeet_platform.doctor.schemas import Cost, Evidence, Finding
 from lorikeet_platform.engine_watch.latency import spread_of
@@ -59,7 +60,7 @@ def adapter_thrash(seen: Seen) -> Finding | None:
         ],
         cost=Cost(text=f"{words.percent(share)} of the time to the first token is waiting for adapters", share=share),
         remedy="Make the arena hold the adapters in use; or send each tenant's requests to one of several engines.",
-        setting=f"{setting_name('adapter_pool_bytes')}={words.up_to_mib(SPARE * working)}",
+        setting=larger_pool(seen, "adapter_pool_bytes", SPARE * working),
     )
 
 
@@ -87,7 +88,7 @@ def host_cache(seen: Seen) -> Finding | None:
         ],
         cost=Cost(text=f"{words.percent(share)} of the loads wait for the disk", share=share),
         remedy="Let the host's memory keep the adapters in use.",
-        setting=f"{setting_name('host_adapter_cache_bytes')}={words.up_to_mib(SPARE * working)}",
+        setting=larger_pool(seen, "host_adapter_cache_bytes", SPARE * working),
     )
 
 

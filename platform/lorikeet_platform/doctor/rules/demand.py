@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lorikeet_platform.doctor.evidence import words
+from lorikeet_platform.doctor.evidence.room import larger_pool
 from lorikeet_platform.doctor.examined import Seen
 from lorikeet_platform.doctor.schemas import Cost, Evidence, Finding
 from lorikeet_platform.engine_watch.latency import spread_of
@@ -93,7 +94,7 @@ def failed_steps(seen: Seen) -> Finding | None:
     n = seen.window.steps_of("failed")
     if n < 1:
         return None
-    share = n / (seen.window.n_steps + n)
+    share = n / max(n, seen.window.n_steps)
     return Finding(
         rule="failed_steps",
         severity="critical",
@@ -101,7 +102,7 @@ def failed_steps(seen: Seen) -> Finding | None:
         explanation="Every request of a step that fails ends with an error; the engine's log has the cause.",
         evidence=[
             Evidence(label="failed steps", value=words.count(n)),
-            Evidence(label="steps that ran", value=words.count(seen.window.n_steps)),
+            Evidence(label="all steps", value=words.count(seen.window.n_steps)),
         ],
         cost=Cost(text=f"{words.percent(share)} of the steps", share=share),
         remedy="Look for `failed` in the engine's log.",
@@ -135,11 +136,10 @@ def _relief(seen: Seen, reason: str) -> tuple[str, str | None]:
     knob, after = seen.knob, seen.window.after
     match reason:
         case "ttft_kv":
-            wanted = words.up_to_mib(2 * after.kv.capacity)
-            return "Give the KV pool more room.", f"{setting_name('kv_cache_bytes')}={wanted}"
+            return "Give the KV pool more room.", larger_pool(seen, "kv_cache_bytes", 2 * after.kv.capacity)
         case "ttft_adapter":
-            wanted = words.up_to_mib(2 * after.host.capacity)
-            return "Keep more adapters in host memory.", f"{setting_name('host_adapter_cache_bytes')}={wanted}"
+            setting = larger_pool(seen, "host_adapter_cache_bytes", 2 * after.host.capacity)
+            return "Keep more adapters in host memory.", setting
         case "engine_tokens":
             wanted = int(2 * knob("max_queued_tokens"))
             text = "Let more prompt tokens wait, if their callers may wait longer; else add an engine."

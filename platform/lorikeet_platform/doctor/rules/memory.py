@@ -7,6 +7,7 @@ from typing import Final
 from lorikeet_engine.cost import blocks_for, suggested_max_num_seqs
 from lorikeet_platform.doctor.evidence import words
 from lorikeet_platform.doctor.evidence.observed import concurrency, kv_share, lengths, stats_of
+from lorikeet_platform.doctor.evidence.room import larger_pool
 from lorikeet_platform.doctor.examined import Seen
 from lorikeet_platform.doctor.schemas import Cost, Evidence, Finding
 from lorikeet_platform.engine_watch.latency import spread_of
@@ -117,9 +118,10 @@ def _fewer_or_more_room(seen: Seen) -> tuple[str, str | None]:
         return text, f"{setting_name('max_num_seqs')}={seats}"
     n_tokens = round(lengths(seen.window).total)
     needed = int(design.max_num_seqs / SAFE_LOAD) * blocks_for(n_tokens, design.block_size) * design.block_bytes
-    wanted = max(needed, 2 * design.n_blocks * design.block_bytes)
-    text = "Few requests run already, and their lengths differ much: give the KV pool more room."
-    return text, f"{setting_name('kv_cache_bytes')}={words.up_to_mib(wanted)}"
+    setting = larger_pool(seen, "kv_cache_bytes", max(needed, 2 * design.n_blocks * design.block_bytes))
+    if setting is None:
+        return "Few requests run already, and no memory is left: allow shorter requests, or add an engine.", None
+    return "Few requests run already, and their lengths differ much: give the KV pool more room.", setting
 
 
 def _pool(seen: Seen) -> list[Evidence]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from lorikeet_engine.stats import PrefixUse, PromptHeads
 from lorikeet_platform.doctor.evidence import words
+from lorikeet_platform.doctor.evidence.room import larger_pool
 from lorikeet_platform.doctor.examined import Seen
 from lorikeet_platform.doctor.schemas import Cost, Evidence, Finding
 from lorikeet_platform.engine_watch.report import setting_name
@@ -124,12 +125,8 @@ def prefix_evicted(seen: Seen) -> Finding | None:
     if n < LEAST_MISSES or 2 * n < total or use.hit_tokens > 0.5 * use.queried_tokens:
         return None
     pool_bytes = design.n_blocks * design.block_bytes
-    free_bytes = max(0, dict(design.memory).get("left", 0))
-    wanted = words.up_to_mib(pool_bytes + min(free_bytes, pool_bytes)) if free_bytes > 0.1 * pool_bytes else None
-    share = n / total
-    remedy = (
-        "Give the KV pool more room: memory is left." if wanted else "Run fewer requests at once, or a larger pool."
-    )
+    setting, share = larger_pool(seen, "kv_cache_bytes", 2 * pool_bytes), n / total
+    remedy = "Give the KV pool more room: memory is left." if setting else "No memory is left: add an engine."
     return Finding(
         rule="prefix_evicted",
         severity="warning",
@@ -140,11 +137,11 @@ def prefix_evicted(seen: Seen) -> Finding | None:
             Evidence(label="hit rate", value=_rate(use.hit_tokens, use.queried_tokens)),
             Evidence(label="KV pool", value=words.n_bytes(pool_bytes)),
             Evidence(label="of it cached now", value=words.n_bytes(window.after.kv.cached)),
-            Evidence(label="memory left", value=words.n_bytes(free_bytes)),
+            Evidence(label="memory left", value=words.n_bytes(max(0, dict(design.memory).get("left", 0)))),
         ],
         cost=Cost(text=f"{words.percent(share)} of the misses would have been hits", share=share),
         remedy=remedy,
-        setting=f"{setting_name('kv_cache_bytes')}={wanted}" if wanted else None,
+        setting=setting,
     )
 
 
