@@ -52,6 +52,7 @@ from lorikeet_engine.protocol import (
 from lorikeet_engine.socket_keys import keep_alive
 from lorikeet_engine.stats import EngineStats
 from tests.support.engine_figures import A_POOL, engine_stats, resident
+from tests.support.nothing_seen import nothing_seen
 
 CONTEXT: Final = 4096
 VOCAB: Final = 128
@@ -223,6 +224,8 @@ class ScriptedEngineProcess:
                     self._send(client, Warmed(ticket, "", "", None))
                 case AskStats(ticket):
                     self._send(client, Stats(ticket, self._stats()))
+                case _:
+                    self._send(client, nothing_seen(message))
 
     def _info(self) -> EngineInfo:
         return EngineInfo(
@@ -348,9 +351,8 @@ def _next_step(now: float, pace_s: float) -> float:
 
 
 def _failed(request_id: str, code: str) -> Failed:
-    return Failed(
-        request_id=request_id, code=code, message="as the script says", param=None, retry_after_s=1.0, reason=""
-    )
+    said = "as the script says"
+    return Failed(request_id=request_id, code=code, message=said, param=None, retry_after_s=1.0, reason="")
 
 
 class EngineControls:
