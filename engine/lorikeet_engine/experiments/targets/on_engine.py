@@ -20,6 +20,7 @@ from lorikeet_engine.build import Engine, LoadedModel, build_engine, decide_devi
 from lorikeet_engine.config import EngineConfig, read_config
 from lorikeet_engine.cost import ModelCost, kv_bytes_per_token
 from lorikeet_engine.errors import EngineError, UnsupportedModel
+from lorikeet_engine.execution.machine.device import set_threads
 from lorikeet_engine.execution.runner import ModelRunner
 from lorikeet_engine.experiments.record import Machine, PointRecord, Source
 from lorikeet_engine.experiments.scenarios.setup import Load, Setup
@@ -169,7 +170,7 @@ class EngineTarget:
         return read_config(settings | {"kv_cache_bytes": usable_and_reserved * per_token})
 
 
-def engine_target(model_dir: Path, device: str) -> EngineTarget:
+def engine_target(model_dir: Path, device: str, clock: Callable[[], float] = time.perf_counter) -> EngineTarget:
     """Load the model on "cpu", "cuda", or "auto", the latter where there is one.
 
     Raises:
@@ -178,10 +179,11 @@ def engine_target(model_dir: Path, device: str) -> EngineTarget:
     config = EngineConfig(model_dir=model_dir, model_name="", store_url="", endpoint="", device=device)
     chosen = decide_device(config).device
     model = load_model(model_dir, "auto", device=chosen)
-    return EngineTarget(model_dir, model, machine_of(model_dir, model))
+    set_threads(config.threads)  # memory is copied by as many as steps are computed by
+    return EngineTarget(model_dir, model, machine_of(model_dir, model, clock), clock=clock)
 
 
-def machine_of(model_dir: Path, model: LoadedModel) -> Machine:
+def machine_of(model_dir: Path, model: LoadedModel, clock: Callable[[], float]) -> Machine:
     """What the counters refer to, and how fast memory is copied here and now."""
     profile = profile_of(model.device)
     cost = ModelCost.of(model.spec, itemsize=model.weights.dtype.itemsize, int8_weights=model.quantization == "int8")
@@ -190,7 +192,7 @@ def machine_of(model_dir: Path, model: LoadedModel) -> Machine:
         device=profile.name,
         peak_flops=profile.peak_flops,
         peak_bandwidth=profile.peak_bandwidth,
-        copy_bandwidth=copy_bandwidth(model.device),
+        copy_bandwidth=copy_bandwidth(model.device, clock),
         kv_bytes_per_token=cost.kv_bytes_per_token,
         weights_bytes=cost.weights_bytes,
     )
@@ -221,15 +223,15 @@ def warm_up(engine: Engine, load: Load) -> None:
         engine.loop.step(0.0)
 
 
-def copy_bandwidth(device: str) -> float:
+def copy_bandwidth(device: str, clock: Callable[[], float]) -> float:
     """Bytes read and written a second by the fastest of some copies of a large block of the device's memory."""
     source = torch.ones(COPY_BYTES // 4, device=device)
     target = torch.empty_like(source)
     seconds = []
     for _ in range(COPY_ROUNDS):
-        started = time.perf_counter()
+        started = clock()
         target.copy_(source)
         if device != "cpu":
             torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - started)
+        seconds.append(clock() - started)
     return 2 * COPY_BYTES / min(seconds)
