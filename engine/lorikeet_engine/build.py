@@ -44,6 +44,7 @@ from lorikeet_engine.profiling.timeline import NOT_PROFILED
 from lorikeet_engine.scheduling.limits import SchedulerLimits, limits_of
 from lorikeet_engine.scheduling.scheduler import Scheduler
 from lorikeet_engine.sizing.memory_budget import GPU_MAX_SEQS, GPU_SHARE, MemoryBudget, plan_memory
+from lorikeet_engine.sizing.shortage import ran_out
 from lorikeet_engine.sizing.step_memory import few_numbers
 
 # Where the step-time model starts; it learns the rest from measured steps. Of GPUs, the first whose name fits.
@@ -274,18 +275,30 @@ def _build_runner(
 ) -> ModelRunner:
     """With every step recorded that will be, on a GPU."""
     ops = serving_ops(config, model)
-    runner = ModelRunner(
-        config=config,
-        spec=model.spec,
-        ops=profiled(ops, model.weights, timeline) if timeline else ops,
-        weights=model.weights,
-        budget=budget,
-        placement=placement,
-        timeline=timeline or NOT_PROFILED,
-    )
-    if model.gpu is not None and timeline is None:
-        runner.warm_up()
+    try:
+        runner = ModelRunner(
+            config=config,
+            spec=model.spec,
+            ops=profiled(ops, model.weights, timeline) if timeline else ops,
+            weights=model.weights,
+            budget=budget,
+            placement=placement,
+            timeline=timeline or NOT_PROFILED,
+        )
+        if model.gpu is not None and timeline is None:
+            runner.warm_up()
+    except RuntimeError as error:
+        if not _is_out_of_memory(error):
+            raise
+        share = None if model.gpu is None else config.gpu_memory_utilization or GPU_SHARE
+        told = ran_out(budget.table(), kv_bytes=budget.kv_bytes, block_bytes=budget.block_bytes, gpu_share=share)
+        raise UnsupportedModel(told) from error
     return runner
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """On a CPU torch has no class of its own for it."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def _build_pools(

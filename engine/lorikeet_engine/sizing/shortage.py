@@ -69,3 +69,15 @@ class Shortage:
 
     def _missing(self) -> str:
         return f"{self.missing_bytes / MIB:.1f} MiB are missing"
+
+
+def ran_out(table: str, *, kv_bytes: int, block_bytes: int, gpu_share: float | None) -> str:
+    """What to say when memory that the table counts on was not there; `gpu_share`: of a GPU, None on a CPU."""
+    smaller = kv_bytes // 2 // block_bytes * block_bytes
+    ways = [
+        "free memory of this machine" if gpu_share is None else f"set gpu_memory_utilization to {gpu_share * 0.9:.2f}",
+        f"set kv_cache_bytes to {smaller}",
+        "lower adapter_pool_bytes" if gpu_share is None else "end what else holds the GPU",
+    ]
+    lines = ["out of memory: something else has taken what this table counts on", table, "three ways out:"]
+    return "\n".join([*lines, *(f"  {i}. {way}" for i, way in enumerate(ways, 1))])

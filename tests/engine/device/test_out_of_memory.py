@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from lorikeet_engine import build
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.errors import UnsupportedModel
 from lorikeet_engine.model_spec import spec_from_config
@@ -107,3 +109,31 @@ def test_o3_the_engines_process_prints_it_and_ends_with_two(tmp_path: Path) -> N
     assert "bytes short of memory" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert [f"  {i}. " in ended.stderr for i in (1, 2, 3)] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ],
+)
+def test_o3_memory_that_somebody_took_meanwhile_is_told_likewise(
+    error: RuntimeError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = save_model("llama", tmp_path / "model")
+    config = EngineConfig(
+        **PLACE | {"model_dir": model, "store_url": str(tmp_path)}, dtype="float32", kv_cache_bytes=MIB, threads=1
+    )
+
+    def takes_too_much(**_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(build, "ModelRunner", takes_too_much)
+    with pytest.raises(UnsupportedModel) as refused:
+        build.build_engine(config)
+    assert "adapter arena" in refused.value.message
+    assert len(ways_in(refused.value.message)) == 3
+    monkeypatch.setattr(build, "ModelRunner", lambda **_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        build.build_engine(config)
