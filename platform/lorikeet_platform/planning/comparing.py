@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from lorikeet_engine.cost import StepShape
 from lorikeet_platform.engine_watch.window import Window
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.planning.calibration import Calibrated
@@ -45,7 +48,7 @@ def _compared(subject: Subject, calibrated: Calibrated, window: Window) -> list[
     if load is None:
         return []
     try:
-        prediction = predicted(subject, load, calibrated)
+        prediction = predicted(subject, load, _with_adapters(calibrated, window))
     except PlatformError:
         return []  # requests so unlike one another that equal ones would make steps that never were
     low, high = calibrated.error_span
@@ -57,3 +60,19 @@ def _compared(subject: Subject, calibrated: Calibrated, window: Window) -> list[
     running = max((step.running for step in window.steps), default=0)
     peak = prediction.peak_running
     return [*rows, Compared(name="running", predicted=peak, low=peak, high=peak, measured=running)]
+
+
+def _with_adapters(calibrated: Calibrated, window: Window) -> Calibrated:
+    """Steps that carry as much of adapters as those of the window did on average."""
+    steps = window.steps
+    tokens = sum(step.n_decode + step.n_prefill for step in steps)
+    if not tokens:
+        return calibrated
+    n_bytes = sum(step.lora_bytes for step in steps) // len(steps)
+    flops_per_token = sum(step.lora_flops for step in steps) // tokens
+
+    def step_seconds(shape: StepShape) -> float:
+        flops = flops_per_token * (shape.n_decode + shape.n_prefill)
+        return calibrated.step_seconds(replace(shape, lora_bytes=n_bytes, lora_flops=flops))
+
+    return replace(calibrated, step_seconds=step_seconds)

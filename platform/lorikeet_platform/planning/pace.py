@@ -34,14 +34,16 @@ Ranges = Mapping[str, tuple[float, float]]
 
 
 def extent_of(shape: StepShape) -> dict[str, float]:
-    """Where a step lies, by the names in `FIELD_OF`; what a step does not have says nothing."""
-    extent: dict[str, float] = {"adapter_bytes": shape.lora_bytes}
+    """Where a step lies, by the names in `FIELD_OF`. Amounts may be 0; what nothing is the mean of says nothing."""
+    extent: dict[str, float] = {
+        "batch": shape.n_decode,
+        "batch_context": shape.decode_context,
+        "prefill_tokens": shape.n_prefill,
+        "adapter_bytes": shape.lora_bytes,
+    }
     if shape.n_decode:
-        extent["batch"] = shape.n_decode
-        extent["batch_context"] = shape.decode_context
         extent["context"] = shape.decode_context / shape.n_decode
     if shape.n_prefill:
-        extent["prefill_tokens"] = shape.n_prefill
         extent["prefill_context"] = shape.prefill_pairs / shape.n_prefill
     return extent
 

@@ -112,7 +112,7 @@ def test_a_live_plan_says_what_it_stands_on(owner: TestClient, engine: MeasuredE
 def test_a_live_question_beyond_the_data_is_refused(owner: TestClient, engine: MeasuredEngine) -> None:
     error = refused(owner, live=True, concurrency=14)
     assert (error["code"], error["param"]) == ("invalid_value", "concurrency")
-    assert "only been seen at 1 to 8" in error["message"]
+    assert "only been seen at 0 to 8" in error["message"]
 
 
 def test_a_live_plan_is_of_no_other_model_or_device(owner: TestClient, engine: MeasuredEngine) -> None:
