@@ -30,7 +30,7 @@ function done(part) {
 }
 
 /** Requests one after the other, each with another number first, until the returned function is called. */
-function keepAsking() {
+function keepAsking(faults) {
   let isOver = false;
   let asked = 0;
   async function ask() {
@@ -43,8 +43,8 @@ function keepAsking() {
         headers: { authorization: `Bearer ${tenant.key}`, "content-type": "application/json" },
         body: JSON.stringify({ model, messages, max_tokens: ANSWER_TOKENS }),
       });
-      need(response.ok, `a request is answered with ${response.status}: ${await response.text()}`);
-      await response.json();
+      const body = await response.text();
+      if (!response.ok) faults.add(`a request is answered with ${response.status}: ${body}`);
     }
   }
   const asking = Promise.all(Array.from({ length: AT_ONCE }, ask));
@@ -80,12 +80,14 @@ async function seeFinding(page, faults) {
   const told = await finding.textContent();
   need(/position \d+/.test(told), `the finding has no position: ${told}`);
   need(((await finding.getByTestId("cost").textContent()) ?? "").length > 0, "the finding has no cost");
+  await control.blur();
   await lookAtAll(page, "findings", faults);
   await pictureOf(page, "findings", 1000);
 }
 
 /** The rows of the memory table are what is available, to the byte. */
 async function needAddsUp(table) {
+  await table.locator('[data-memory="available"]').waitFor();
   const bytes = await table.locator("[data-memory]").evaluateAll((rows) => rows.map((row) => Number(row.dataset.bytes)));
   const available = bytes.pop();
   const sum = bytes.reduce((all, n) => all + n, 0);
@@ -114,13 +116,11 @@ async function choose(page, field, option) {
   await page.getByRole("option", { name: option, exact: true }).click();
 }
 
-/** The plan that answers what `act` changes. */
+/** Waits for the plan that answers what `act` changes. */
 async function answerTo(page, act) {
-  const answered = page.waitForResponse((response) => response.url().endsWith("/admin/v1/plan") && response.ok());
-  await act();
-  const plan = await (await answered).json();
+  const isPlan = (response) => response.url().endsWith("/admin/v1/plan") && response.ok();
+  await Promise.all([page.waitForResponse(isPlan), act()]);
   await page.locator('[data-testid="plan"]:not([data-stale])').waitFor();
-  return plan;
 }
 
 async function planAhead(page, faults) {
@@ -134,7 +134,7 @@ async function planAhead(page, faults) {
   await slider.focus();
   await answerTo(page, () => page.keyboard.press("ArrowRight"));
   need((await page.getByTestId("request-kv").textContent()) !== before, "a longer prompt takes no more");
-  await answerTo(page, () => page.getByText("With adapters", { exact: true }).click());
+  await answerTo(page, () => page.getByRole("switch", { name: "With adapters" }).check());
   await page.getByTestId("lora-verdict").waitFor();
   await needAddsUp(page.getByTestId("planned-memory").getByRole("table"));
   await lookAtAll(page, "planner", faults);
@@ -151,7 +151,9 @@ async function seeRefusal(page, faults) {
   const field = page.getByRole("textbox", { name: "Tokens in a KV block" });
   need((await field.getAttribute("aria-invalid")) === "true", "the refused field is not marked");
   await lookAtAll(page, "planner-refused", faults);
-  await answerTo(page, () => fill(page, "Tokens in a KV block", ""));
+  await fill(page, "Tokens in a KV block", "");
+  await page.getByText("This question has no answer yet").waitFor({ state: "detached" });
+  await page.waitForURL((address) => !address.searchParams.has("knobs.block_size"));
 }
 
 /** A workload that the engine has just had, by the steps that it made. */
@@ -161,10 +163,11 @@ async function calibrate(page, faults) {
   need((await page.getByRole("combobox", { name: "Device" }).inputValue()) === "rtx4090", "a reload forgets the question");
   await page.goto(page.url().split("?")[0]);
   await page.getByTestId("fits").waitFor();
-  await answerTo(page, () => fill(page, "Prompt tokens", "120"));
+  // One at a time: two that begin together share a first step as large as the engine has perhaps never made.
+  await answerTo(page, () => fill(page, "Requests at once", "1"));
+  await answerTo(page, () => fill(page, "Prompt tokens", "80"));
   await answerTo(page, () => fill(page, "Answer tokens", String(ANSWER_TOKENS)));
-  await answerTo(page, () => fill(page, "Requests at once", String(AT_ONCE)));
-  await answerTo(page, () => page.getByText("Calibrate from the running engine", { exact: true }).click());
+  await answerTo(page, () => page.getByRole("switch", { name: "Calibrate from the running engine" }).check());
   await page.getByTestId("calibration").waitFor();
   need((await page.getByTestId("estimate-itl_s").textContent()).includes("–"), "a calibrated estimate has no error band");
   await lookAtAll(page, "planner-live", faults);
@@ -184,7 +187,7 @@ async function readCosts(page, faults) {
 }
 
 async function tour(page, faults) {
-  const stopAsking = keepAsking();
+  const stopAsking = keepAsking(faults);
   try {
     await seePhases(page);
     done("phases");

@@ -51,6 +51,7 @@ export const cssVariablesResolver: CSSVariablesResolver = () => ({
   variables: {},
   light: {
     "--mantine-color-dimmed": "#56616a",
+    "--mantine-color-error": "#c92a2a",
     "--mantine-color-green-light-color": "#1d6330",
     "--mantine-color-blue-light-color": "#125a9e",
     "--mantine-color-red-light-color": "#a51d1d",
@@ -60,6 +61,7 @@ export const cssVariablesResolver: CSSVariablesResolver = () => ({
   },
   dark: {
     "--mantine-color-dimmed": "#9aa6ad",
+    "--mantine-color-error": "#ff8787",
     // Tints instead of the kit's solid dark reds and greens: a state is told, not shouted.
     "--mantine-color-green-light": "rgba(64, 192, 87, 0.16)",
     "--mantine-color-green-light-color": "#8ce99a",

@@ -7,6 +7,8 @@ import { humanBytes } from "@/format/bytes";
 import { grouped, percent } from "@/format/numbers";
 
 const HUES = 6;
+/** The engine's name for what is set aside for nothing. */
+const LEFT = "left";
 
 interface MemoryTableProps {
   label: string;
@@ -14,13 +16,14 @@ interface MemoryTableProps {
   available: number;
 }
 
-function paintOf(at: number): string {
+function paintOf(name: string, at: number): string {
+  if (name === LEFT) return "var(--lk-free)";
   return at < HUES ? `var(--lk-tenant-${at + 1})` : "var(--lk-others)";
 }
 
 /** What the memory is set aside for, to the byte: the rows add up to what there is, or the table says that they do not. */
 export function MemoryTable({ label, rows, available }: MemoryTableProps) {
-  const painted = rows.map((row, at) => ({ ...row, paint: paintOf(at) }));
+  const painted = rows.map((row, at) => ({ ...row, paint: paintOf(row.name, at) }));
   const sum = rows.reduce((total, { bytes }) => total + bytes, 0);
   return (
     <Stack gap="sm">

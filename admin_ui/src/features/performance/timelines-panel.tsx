@@ -20,7 +20,7 @@ interface Line {
 const share = (value: number) => percent(value, 1);
 
 const LINES: readonly Line[] = [
-  { key: "tokens", label: "Tokens a second", of: ({ tokens_per_s }) => tokens_per_s, written: rate, least: 1 },
+  { key: "tokens", label: "Tokens/s", of: ({ tokens_per_s }) => tokens_per_s, written: rate, least: 1 },
   { key: "mfu", label: "MFU", of: ({ mfu }) => mfu, written: share, least: 0.01 },
   { key: "mbu", label: "MBU", of: ({ mbu }) => mbu, written: share, least: 0.01 },
   { key: "kv", label: "KV in use", of: ({ kv_used_share }) => kv_used_share, written: share, least: 0.01 },

@@ -6,6 +6,7 @@ import { along, attainable, decades, drawn, roofOf, ticks, type Axis } from "./r
 
 const [WIDTH, HEIGHT] = [420, 270];
 const PLOT = { left: 82, right: 24, top: 12, bottom: 42 };
+const NAME = { width: 60, height: 14 };
 /** An SVG has no CSS patterns: what is both is drawn as one colour with a rim of the other. */
 const MARKS: Record<string, { fill: string; rim: string }> = {
   prefill: { fill: "var(--lk-prefill)", rim: "var(--lk-prefill)" },
@@ -32,8 +33,8 @@ export function Roofline({ performance }: { performance: Performance }) {
       <polyline points={line} className="plot-line" />
       <line x1={left(roof.ridge)} x2={left(roof.ridge)} y1={top(roof.peakFlops)} y2={floor} className="plot-mark" />
       <text x={left(roof.ridge) + 5} y={floor - 7}>{`ridge ${significant(roof.ridge)}`}</text>
-      {phases.map((phase) => (
-        <Mark key={phase.kind} phase={phase} x={left(phase.intensity)} y={top(phase.flops_per_s)} />
+      {named(phases.map((phase) => ({ phase, x: left(phase.intensity), y: top(phase.flops_per_s) }))).map((place) => (
+        <Mark key={place.phase.kind} {...place} />
       ))}
     </svg>
   );
@@ -73,13 +74,33 @@ function Grid({ x, y, left, top }: GridProps) {
   );
 }
 
-function Mark({ phase, x, y }: { phase: Phase; x: number; y: number }) {
+interface Place {
+  phase: Phase;
+  x: number;
+  y: number;
+}
+
+interface NamedPlace extends Place {
+  /** Where the name stands: below its mark, and below the names of marks nearby. */
+  nameY: number;
+}
+
+function named(places: readonly Place[]): NamedPlace[] {
+  return places.reduce<NamedPlace[]>((done, place) => {
+    const near = done.filter(({ x }) => Math.abs(x - place.x) < NAME.width);
+    let nameY = place.y + 18;
+    while (near.some((other) => Math.abs(other.nameY - nameY) < NAME.height)) nameY += NAME.height;
+    return [...done, { ...place, nameY }];
+  }, []);
+}
+
+function Mark({ phase, x, y, nameY }: NamedPlace) {
   const { fill, rim } = MARKS[phase.kind] ?? { fill: "var(--lk-ink)", rim: "var(--lk-ink)" };
   const isFarRight = x > WIDTH - 90;
   return (
     <g>
       <circle cx={x} cy={y} r={5.5} fill={fill} stroke={rim} strokeWidth={3} />
-      <text x={isFarRight ? x - 8 : x + 8} y={y + 18} textAnchor={isFarRight ? "end" : "start"} className="plot-name">
+      <text x={isFarRight ? x - 8 : x + 8} y={nameY} textAnchor={isFarRight ? "end" : "start"} className="plot-name">
         {PHASES.find(({ key }) => key === phase.kind)?.label ?? phase.kind}
       </text>
     </g>
