@@ -109,8 +109,8 @@ def _span(estimated: Estimated, shown: Callable[[float], str]) -> list[str]:
 
 def _print_calibration(calibration: Calibration) -> None:
     typer.echo(
-        f"Fitted to {calibration.steps:,} steps; of steps kept out of the fit half are within "
-        f"{percent(calibration.error_p50)}, nine of ten within {percent(calibration.error_p90)}.\n"
+        f"Fitted to {calibration.steps:,} steps; on steps kept out of the fit off by "
+        f"{percent(calibration.error_p50)} (p50), {percent(calibration.error_p90)} (p90).\n"
     )
     rows = [(TITLES.get(row.name, row.name), *_compared(row)) for row in calibration.measured]
     print_table(("RECENT TRAFFIC", "PREDICTED", "90 % WITHIN", "MEASURED"), rows, empty="No traffic to compare with.")
