@@ -139,6 +139,8 @@ def test_a_common_head_is_there_once_where_prefixes_are_cached(target_with: Targ
             Setup(load=Load(prompt_tokens=200, output_tokens=100), pool_tokens=4096),
             "are more than the engine's max_model_len 256",
         ),
+        (Setup(load=Load(), pool_tokens=100), "pool_tokens 100 are no whole blocks of 32 tokens"),
+        (Setup(load=Load(), engine={"dtype": "float32"}), "engine.dtype is decided for the whole sweep"),
         (Setup(load=Load(), engine={"max_seats": 3}), "unknown engine settings: max_seats"),
         (Setup(load=Load(), engine={"block_size": 24}), "block_size: 24 is not a power of two"),
         (Setup(load=Load(), engine={"max_model_len": 512}), "max_model_len 512 is beyond the model's 256"),

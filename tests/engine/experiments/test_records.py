@@ -137,6 +137,7 @@ def test_half_of_the_gaps_are_at_most_the_median() -> None:
     ("setup", "said"),
     [
         (Setup(load=Load(prompt_tokens=9000)), "are more than the engine's max_model_len 8192"),
+        (Setup(load=Load(), pool_tokens=100), "pool_tokens 100 are no whole blocks of 16 tokens"),
         (Setup(load=Load(), engine={"dtype": "float32"}), "unknown key engine.dtype"),
         (Setup(load=Load(), engine={"max_num_seqs": "many"}), "engine.max_num_seqs must be a whole number"),
     ],

@@ -9,9 +9,8 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from lorikeet_engine.execution.runner import ModelRunner
 from lorikeet_engine.experiments.record import Machine, PointRecord, Source
 from lorikeet_engine.experiments.scenarios.setup import Load, Setup
 from lorikeet_engine.experiments.targets.collector import Collector
-from lorikeet_engine.experiments.targets.target import TENANT, closed_loop, unlimited
+from lorikeet_engine.experiments.targets.target import TENANT, closed_loop, pool_tokens, unlimited
 from lorikeet_engine.scheduling.plan import SamplingParams, StepPlan, StepResult
 from lorikeet_engine.scheduling.request import Request
 from lorikeet_engine.simulation.report.recorder import Recorder
@@ -106,7 +105,6 @@ class EngineTarget:
     machine: Machine
     on_plan: Callable[[StepPlan], None] | None = None
     clock: Callable[[], float] = time.perf_counter
-    _folder: TemporaryDirectory[str] = field(default_factory=TemporaryDirectory)
 
     @property
     def source(self) -> Source:
@@ -151,23 +149,26 @@ class EngineTarget:
         return collector.point(setup)
 
     def _config(self, setup: Setup) -> EngineConfig:
-        settings: dict[str, Any] = {
+        decided: dict[str, Any] = {
             "model_dir": self.model_dir,
             "model_name": self.model_dir.name,
-            "store_url": self._folder.name,
+            "store_url": str(self.model_dir),  # no adapter is ever looked for
             "endpoint": "ipc://unused",
             "device": self.model.device,
             "quantization": self.model.quantization,
             "dtype": str(self.model.weights.dtype).removeprefix("torch."),
-            **unlimited(setup.load),
-            **setup.engine,
         }
+        if fixed := sorted(decided.keys() & setup.engine):
+            raise DescriptionError(f"engine.{fixed[0]} is decided for the whole sweep, when its model is loaded")
+        settings = decided | unlimited(setup.load) | dict(setup.engine)
         config = read_config(settings)
         if not setup.pool_tokens:
             return config
         per_token = kv_bytes_per_token(self.model.spec, itemsize=self.model.weights.dtype.itemsize)
-        usable_and_reserved = setup.pool_tokens + config.block_size
-        return read_config(settings | {"kv_cache_bytes": usable_and_reserved * per_token})
+        reserved = config.block_size  # the block that is never handed out
+        return read_config(
+            settings | {"kv_cache_bytes": (pool_tokens(setup, config.block_size) + reserved) * per_token}
+        )
 
 
 def engine_target(model_dir: Path, device: str, clock: Callable[[], float] = time.perf_counter) -> EngineTarget:

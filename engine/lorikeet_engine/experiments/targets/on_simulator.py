@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from lorikeet_engine.experiments.record import Machine, PointRecord, Source
 from lorikeet_engine.experiments.scenarios.setup import Setup
 from lorikeet_engine.experiments.targets.collector import Collector
-from lorikeet_engine.experiments.targets.target import closed_loop, unlimited
+from lorikeet_engine.experiments.targets.target import closed_loop, pool_tokens, unlimited
 from lorikeet_engine.simulation.assembly import Hardware, build_world, hardware_of, run_in_static_batches
 from lorikeet_engine.simulation.static_batching import StaticRun
 from lorikeet_engine.simulation.workload.description import EngineKnobs, Workload
@@ -50,10 +49,10 @@ class SimulatorTarget:
         return run_in_static_batches(self._workload(setup), batch_size, self.hardware)
 
     def _workload(self, setup: Setup) -> Workload:
-        settings: dict[str, Any] = unlimited(setup.load) | dict(setup.engine)
+        knobs = read_record(EngineKnobs, unlimited(setup.load) | dict(setup.engine), "engine")
         if setup.pool_tokens:
-            settings["kv_cache_bytes"] = setup.pool_tokens * self.hardware.cost.kv_bytes_per_token
-        knobs = read_record(EngineKnobs, settings, "engine")
+            tokens = pool_tokens(setup, knobs.block_size)
+            knobs = replace(knobs, kv_cache_bytes=tokens * self.hardware.cost.kv_bytes_per_token)
         return closed_loop("sweep", setup.load, knobs, model=self.model, device=self.device)
 
 

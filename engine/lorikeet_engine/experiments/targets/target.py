@@ -35,6 +35,13 @@ def unlimited(load: Load) -> dict[str, SetupValue]:
     }
 
 
+def pool_tokens(setup: Setup, block_size: int) -> int:
+    """Raises DescriptionError where they are no whole blocks."""
+    if setup.pool_tokens % block_size:
+        raise DescriptionError(f"pool_tokens {setup.pool_tokens} are no whole blocks of {block_size} tokens")
+    return setup.pool_tokens
+
+
 def closed_loop(name: str, load: Load, knobs: EngineKnobs, *, model: str, device: str) -> Workload:
     """The load as a workload; answers take all that they ask for.
 
