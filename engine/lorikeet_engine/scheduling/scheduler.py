@@ -93,9 +93,7 @@ class Scheduler:
             counters=self.counters,
             costing=self.costing,
         )
-        self._chunks = PromptChunks(
-            kv, self._running, self._prices, enable_chunked_prefill=limits.enable_chunked_prefill
-        )
+        self._chunks = PromptChunks(limits, kv=kv, running=self._running, prices=self._prices)
         self._victims = VictimChoice(limits, kv=kv, cost=cost, profile=profile)
         self._seats = SeatControl(limits.max_num_seqs)
         self._door = Doorkeeper(
@@ -109,8 +107,7 @@ class Scheduler:
             patience_s=limits.barrier_after_s,
         )
         self._planned = Batch(0, 0, 0.0)
-        self._step_id = 0
-        self._serial = 0
+        self._step_id = self._serial = 0
         self._n_available = kv.n_available
 
     @property

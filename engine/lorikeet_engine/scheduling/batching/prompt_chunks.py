@@ -8,6 +8,7 @@ from __future__ import annotations
 from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.scheduling.batching.batch import Batch
 from lorikeet_engine.scheduling.batching.running_set import RunningSet
+from lorikeet_engine.scheduling.limits import SchedulerLimits
 from lorikeet_engine.scheduling.request import Request
 from lorikeet_engine.scheduling.waiting.fairness import Prices
 
@@ -15,11 +16,11 @@ from lorikeet_engine.scheduling.waiting.fairness import Prices
 class PromptChunks:
     """Adds chunks to a batch, and has their tenants pay for them."""
 
-    def __init__(self, kv: KvManager, running: RunningSet, prices: Prices, *, enable_chunked_prefill: bool) -> None:
+    def __init__(self, limits: SchedulerLimits, *, kv: KvManager, running: RunningSet, prices: Prices) -> None:
         self._kv = kv
         self._running = running
         self._prices = prices
-        self._chunks = enable_chunked_prefill
+        self._chunks = limits.enable_chunked_prefill
 
     def go_on(self, batch: Batch, *, of_this_step: bool = False) -> None:
         """Go on with the prompts that were begun, as fairness would have them done; of equal ones the oldest first.
