@@ -125,6 +125,11 @@ def test_usage_adds_up_as_a_table_and_as_csv(lorikeet: Commands) -> None:
         lorikeet("usage", "show", "--all", "--by", "1m", "--group", "tenant", "--since", "2h", "--json").out
     )
     assert {row["tenant"] for row in everybody["data"]} == {"harbour"}
+    costs = lorikeet("usage", "costs", "--by", "1m", "--since", "2h", "--group", "key")
+    assert costs.code == 0, costs.err
+    assert [word in costs.out for word in ("first", "PROMPTS", "KV MiB", "UNKNOWN")] == [True] * 4
+    told = json.loads(lorikeet("usage", "costs", "--all", "--by", "1d", "--since", "2h", "--json").out)
+    assert told["requests_without_cost"] == 3, "the scripted engine knows none"
     records = lorikeet("usage", "records", "--limit", "2")
     assert records.out.count("req_") == 2
     assert lorikeet("usage", "show", "--since", "yesterday").code == 2

@@ -1,9 +1,12 @@
-"""`lorikeet usage`: tokens by time, key, model and version; request by request; as a table, CSV or JSON."""
+"""`lorikeet usage`: tokens and costs by time, key, model and version; request by request; as a table, CSV or JSON."""
 
 from __future__ import annotations
 
 import re
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 import typer
@@ -20,6 +23,12 @@ from lorikeet_platform.cli.console import CommandFailed, ExitCode, day_and_time,
 
 app = typer.Typer(help="What was used.", no_args_is_help=True)
 
+OfEverybody = Annotated[bool, typer.Option("--all", help="As administrator, of all tenants.")]
+Buckets = Annotated[Literal["1m", "1h", "1d"], typer.Option("--by", help="Minutes, hours or days.")]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", help="key, model, adapter or version (with --all tenant); several times."),
+]
 Since = Annotated[str, typer.Option("--since", help="How far back, such as 90m, 24h or 30d.")]
 
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([mhd])")
@@ -30,12 +39,9 @@ _FIGURES = ("requests", "errors", "prompt_tokens", "cached_tokens", "completion_
 @app.command("show")
 def show(
     tenant: OfTenant = None,
-    everybody: Annotated[bool, typer.Option("--all", help="As administrator, of all tenants.")] = False,
-    bucket: Annotated[Literal["1m", "1h", "1d"], typer.Option("--by", help="Minutes, hours or days.")] = "1d",
-    group: Annotated[
-        list[str] | None,
-        typer.Option("--group", help="key, model, adapter or version (with --all tenant); several times."),
-    ] = None,
+    everybody: OfEverybody = False,
+    bucket: Buckets = "1d",
+    group: Groups = None,
     since: Since = "30d",
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     api_url: ApiUrl = DEFAULT_API_URL,
@@ -43,21 +49,43 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Add up requests and tokens."""
-    import time
+    with _asked(tenant, api_url=api_url, admin_url=admin_url, everybody=everybody) as side:
+        _show(side, _params(bucket, group, since), csv=csv, as_json=as_json)
 
-    from lorikeet_platform.cli.api import admin_api
-    from lorikeet_platform.cli.side import Side, side_of
 
-    now = int(time.time())
-    params: dict[str, str | int] = {"start": now - _seconds(since), "end": now + 1, "bucket": bucket}
-    if group:
-        params["group_by"] = ",".join(group)
-    if everybody:
-        with admin_api(admin_url) as api:
-            _show(Side(api, "/admin/v1"), params, csv=csv, as_json=as_json)
-    else:
-        with side_of(tenant, api_url=api_url, admin_url=admin_url) as side:
-            _show(side, params, csv=csv, as_json=as_json)
+@app.command("costs")
+def costs(
+    tenant: OfTenant = None,
+    everybody: OfEverybody = False,
+    bucket: Buckets = "1d",
+    group: Groups = None,
+    since: Since = "30d",
+    api_url: ApiUrl = DEFAULT_API_URL,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Add up what requests took of the engine: computing, reading, and holding memory.
+
+    The last line has the sums. WASTED is the part of the prompts' computing that a preemption had dropped; UNKNOWN are
+    requests whose cost nobody knows, because their engine was lost.
+    """
+    from lorikeet_platform.cli.quantities import cost_table
+
+    with _asked(tenant, api_url=api_url, admin_url=admin_url, everybody=everybody) as side:
+        found = side.get("/usage", **_params(bucket, group, since))
+    if as_json:
+        print_json(found)
+        return
+    groups: list[str] = found["group_by"]
+    rows = [(day_and_time(row["bucket_start"]), *(_named(row, name) for name in groups)) for row in found["data"]]
+    all_rows = [*found["data"], found] if len(rows) > 1 else found["data"]
+    columns, cells = cost_table([(row["costs"], row["requests_without_cost"]) for row in all_rows])
+    names = [*rows, ("ALL", *("" for _ in groups))]
+    print_table(
+        ("FROM", *(name.upper() for name in groups), *columns),
+        [(*name, *row) for name, row in zip(names, cells, strict=False)],
+        empty="Nothing was used in that time.",
+    )
 
 
 @app.command("records")
@@ -91,6 +119,26 @@ def records(
     ]
     columns = ("ADMITTED", "REQUEST", "KEY", "MODEL", "OUTCOME", "PROMPT", "CACHED", "ANSWER")
     print_table(columns, rows, empty="No requests yet.")
+
+
+@contextmanager
+def _asked(tenant: str | None, *, api_url: str, admin_url: str, everybody: bool) -> Iterator[Any]:
+    """The side that is asked for usage: a tenant's, or everybody's."""
+    from lorikeet_platform.cli.api import admin_api
+    from lorikeet_platform.cli.side import Side, side_of
+
+    if everybody:
+        with admin_api(admin_url) as api:
+            yield Side(api, "/admin/v1")
+    else:
+        with side_of(tenant, api_url=api_url, admin_url=admin_url) as side:
+            yield side
+
+
+def _params(bucket: str, group: list[str] | None, since: str) -> dict[str, str | int]:
+    now = int(time.time())
+    params: dict[str, str | int] = {"start": now - _seconds(since), "end": now + 1, "bucket": bucket}
+    return params | ({"group_by": ",".join(group)} if group else {})
 
 
 def _show(side: Any, params: dict[str, str | int], *, csv: bool, as_json: bool) -> None:
