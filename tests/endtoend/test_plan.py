@@ -11,7 +11,7 @@ from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.planning.calibration import calibrate
 from lorikeet_platform.planning.planner import load_of, predicted
-from lorikeet_platform.planning.schemas import Plan, PlanQuestion
+from lorikeet_platform.planning.schemas import CapacityPlan, PlanQuestion
 from lorikeet_platform.planning.service import plan_for
 from lorikeet_platform.planning.subject import running_subject
 from tests.support.live_engine import BLOCK, MODEL, LiveModel, answered, ask, live_engine, live_model, talk
@@ -52,7 +52,7 @@ def test_the_most_at_once_is_predicted_exactly_and_what_was_not_seen_is_refused(
     measured: list[int] = []
     expected: list[int] = []
     refused: list[PlatformError] = []
-    plans: list[Plan] = []
+    plans: list[CapacityPlan] = []
 
     async def scenario(client: EngineClient) -> None:
         watch = EngineWatch(client)

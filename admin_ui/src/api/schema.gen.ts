@@ -865,7 +865,7 @@ export interface paths {
         };
         /**
          * Get Usage
-         * @description Requests and tokens by time and group, as JSON, CSV or lines of JSON; exact to the last settled request.
+         * @description Requests, tokens and costs by time and group, as JSON, CSV or JSON lines; exact to the last settled request.
          */
         get: operations["get_usage"];
         put?: never;
@@ -905,7 +905,7 @@ export interface paths {
         };
         /**
          * Get All Usage
-         * @description Requests and tokens of all tenants.
+         * @description Requests, tokens and costs of all tenants.
          */
         get: operations["get_all_usage"];
         put?: never;
@@ -1263,6 +1263,62 @@ export interface components {
             measured: components["schemas"]["Compared"][];
             /** Ranges */
             ranges: components["schemas"]["SeenRange"][];
+        };
+        /** CapacityPlan */
+        CapacityPlan: {
+            /**
+             * Basis
+             * @enum {string}
+             */
+            basis: "formulas" | "live";
+            /** Model */
+            model: string;
+            /** Device */
+            device: string;
+            /**
+             * Memory
+             * @description adds up to available_bytes
+             */
+            memory: components["schemas"]["MemoryRow"][];
+            /** Available Bytes */
+            available_bytes: number;
+            /**
+             * Request Kv Bytes
+             * @description KV of one request of this workload at its end, in whole blocks
+             */
+            request_kv_bytes: number;
+            /** Pool Tokens */
+            pool_tokens: number;
+            /**
+             * Theoretical Concurrency
+             * @description requests of this workload that the KV pool holds at once
+             */
+            theoretical_concurrency: number;
+            /** Steps */
+            steps: components["schemas"]["SizingStep"][];
+            concurrency_table: components["schemas"]["ConcurrencyTable"];
+            /** Curve */
+            curve: components["schemas"]["CurvePoint"][];
+            /**
+             * Balanced Batch
+             * @description the batch at which an output token reads as much KV as weights
+             */
+            balanced_batch: number;
+            lora?: components["schemas"]["LoraLedgers"] | null;
+            estimate?: components["schemas"]["Estimate"] | null;
+            /**
+             * Replicas
+             * @description engines that carry the whole load
+             */
+            replicas?: number | null;
+            /** Knobs */
+            knobs: components["schemas"]["RecommendedKnob"][];
+            /**
+             * Notes
+             * @description what was assumed, and what could not be said
+             */
+            notes: string[];
+            calibration?: components["schemas"]["Calibration"] | null;
         };
         /**
          * Certificate
@@ -2332,6 +2388,24 @@ export interface components {
              */
             intensity: number;
         };
+        /** Plan */
+        Plan: {
+            /** Id */
+            id: string;
+            /** Display Name */
+            display_name: string;
+            /** Created At */
+            created_at: number;
+            /**
+             * Tenants
+             * @description how many are on it
+             */
+            tenants: number;
+            /** Limits */
+            limits: {
+                [key: string]: components["schemas"]["Figures"];
+            };
+        };
         /**
          * PlanCreate
          * @description What `limits` does not name is as in the plan `standard`.
@@ -2359,7 +2433,7 @@ export interface components {
              */
             object: "list";
             /** Data */
-            data: components["schemas"]["lorikeet_platform__limits__schemas__Plan"][];
+            data: components["schemas"]["Plan"][];
         };
         /**
          * PlanQuestion
@@ -3031,7 +3105,7 @@ export interface components {
             costs: components["schemas"]["Costs"];
             /**
              * Requests Without Cost
-             * @description of the requests, those that `costs` says nothing of
+             * @description those that used tokens, and whose cost is not known
              */
             requests_without_cost: number;
         };
@@ -3139,80 +3213,6 @@ export interface components {
             object: "list";
             /** Data */
             data: components["schemas"]["Version"][];
-        };
-        /** Plan */
-        lorikeet_platform__limits__schemas__Plan: {
-            /** Id */
-            id: string;
-            /** Display Name */
-            display_name: string;
-            /** Created At */
-            created_at: number;
-            /**
-             * Tenants
-             * @description how many are on it
-             */
-            tenants: number;
-            /** Limits */
-            limits: {
-                [key: string]: components["schemas"]["Figures"];
-            };
-        };
-        /** Plan */
-        lorikeet_platform__planning__schemas__Plan: {
-            /**
-             * Basis
-             * @enum {string}
-             */
-            basis: "formulas" | "live";
-            /** Model */
-            model: string;
-            /** Device */
-            device: string;
-            /**
-             * Memory
-             * @description adds up to available_bytes
-             */
-            memory: components["schemas"]["MemoryRow"][];
-            /** Available Bytes */
-            available_bytes: number;
-            /**
-             * Request Kv Bytes
-             * @description KV of one request of this workload at its end, in whole blocks
-             */
-            request_kv_bytes: number;
-            /** Pool Tokens */
-            pool_tokens: number;
-            /**
-             * Theoretical Concurrency
-             * @description requests of this workload that the KV pool holds at once
-             */
-            theoretical_concurrency: number;
-            /** Steps */
-            steps: components["schemas"]["SizingStep"][];
-            concurrency_table: components["schemas"]["ConcurrencyTable"];
-            /** Curve */
-            curve: components["schemas"]["CurvePoint"][];
-            /**
-             * Balanced Batch
-             * @description the batch at which an output token reads as much KV as weights
-             */
-            balanced_batch: number;
-            lora?: components["schemas"]["LoraLedgers"] | null;
-            estimate?: components["schemas"]["Estimate"] | null;
-            /**
-             * Replicas
-             * @description engines that carry the whole load
-             */
-            replicas?: number | null;
-            /** Knobs */
-            knobs: components["schemas"]["RecommendedKnob"][];
-            /**
-             * Notes
-             * @description what was assumed, and what could not be said
-             */
-            notes: string[];
-            calibration?: components["schemas"]["Calibration"] | null;
         };
     };
     responses: never;
@@ -3418,7 +3418,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["lorikeet_platform__planning__schemas__Plan"];
+                    "application/json": components["schemas"]["CapacityPlan"];
                 };
             };
             /** @description Every refusal and failure */
@@ -3837,7 +3837,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["lorikeet_platform__limits__schemas__Plan"];
+                    "application/json": components["schemas"]["Plan"];
                 };
             };
             /** @description Every refusal and failure */
@@ -3868,7 +3868,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["lorikeet_platform__limits__schemas__Plan"];
+                    "application/json": components["schemas"]["Plan"];
                 };
             };
             /** @description Every refusal and failure */
@@ -3903,7 +3903,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["lorikeet_platform__limits__schemas__Plan"];
+                    "application/json": components["schemas"]["Plan"];
                 };
             };
             /** @description Every refusal and failure */

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import typer
 
 from lorikeet_platform.cli.console import print_table
-from lorikeet_platform.planning.schemas import Calibration, Compared, Estimated, Plan
+from lorikeet_platform.planning.schemas import Calibration, CapacityPlan, Compared, Estimated
 from lorikeet_platform.planning.sizing import milliseconds, percent, size
 
 TITLES = {"ttft": "first token", "itl": "between tokens", "e2e": "whole answer", "running": "most at once"}
 
 
-def print_plan(plan: Plan) -> None:
+def print_plan(plan: CapacityPlan) -> None:
     basis = "by formulas" if plan.basis == "formulas" else "calibrated by the running engine"
     typer.echo(f"{plan.model} on {plan.device}, {basis}\n")
     _table(("MEMORY", ""), _memory(plan))
@@ -39,11 +39,11 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     typer.echo("")
 
 
-def _memory(plan: Plan) -> list[tuple[str, str]]:
+def _memory(plan: CapacityPlan) -> list[tuple[str, str]]:
     return [*((row.name, size(row.bytes)) for row in plan.memory), ("available", size(plan.available_bytes))]
 
 
-def _concurrency(plan: Plan) -> list[tuple[str, ...]]:
+def _concurrency(plan: CapacityPlan) -> list[tuple[str, ...]]:
     table = plan.concurrency_table
     return [
         (f"{context:,}", *(size(cell.bytes) if cell.fits else f"({size(cell.bytes)})" for cell in cells))
@@ -51,7 +51,7 @@ def _concurrency(plan: Plan) -> list[tuple[str, ...]]:
     ]
 
 
-def _curve(plan: Plan) -> list[tuple[str, ...]]:
+def _curve(plan: CapacityPlan) -> list[tuple[str, ...]]:
     return [
         (
             f"{point.batch}",
@@ -64,7 +64,7 @@ def _curve(plan: Plan) -> list[tuple[str, ...]]:
     ]
 
 
-def _lora(plan: Plan) -> list[tuple[str, str]]:
+def _lora(plan: CapacityPlan) -> list[tuple[str, str]]:
     lora = plan.lora
     assert lora is not None
     bound = "the KV pool" if lora.bound_by == "kv" else "the adapters that the arena holds"
@@ -77,11 +77,11 @@ def _lora(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _estimate_columns(plan: Plan) -> tuple[str, ...]:
+def _estimate_columns(plan: CapacityPlan) -> tuple[str, ...]:
     return ("ESTIMATE", "", "90 % WITHIN") if plan.calibration else ("ESTIMATE", "")
 
 
-def _estimate(plan: Plan) -> list[tuple[str, ...]]:
+def _estimate(plan: CapacityPlan) -> list[tuple[str, ...]]:
     found = plan.estimate
     assert found is not None
     rows = [

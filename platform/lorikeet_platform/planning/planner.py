@@ -15,11 +15,11 @@ from lorikeet_platform.planning.pace import Pace
 from lorikeet_platform.planning.prediction import Load, Prediction, predict
 from lorikeet_platform.planning.schemas import (
     Calibration,
+    CapacityPlan,
     CurvePoint,
     Estimate,
     Estimated,
     MemoryRow,
-    Plan,
     PlanQuestion,
 )
 from lorikeet_platform.planning.subject import Subject
@@ -56,7 +56,7 @@ class Outlook:
 
 def make_plan(
     load: Load, subject: Subject, calibrated: Calibrated | None = None, shown: Calibration | None = None
-) -> Plan:
+) -> CapacityPlan:
     """By formulas on the device's constants, or by what a running engine's steps have taught; `shown` is said of it.
 
     Raises:
@@ -66,7 +66,7 @@ def make_plan(
     lora = sizing.lora_ledgers(subject, load) if load.n_adapters else None
     curve = sizing.batch_curve(subject, load, one_step)
     outlook = _outlook(subject, load, calibrated)
-    return Plan(
+    return CapacityPlan(
         basis="formulas" if calibrated is None else "live",
         model=subject.model,
         device=subject.device,

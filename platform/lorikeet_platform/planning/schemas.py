@@ -152,7 +152,7 @@ class Calibration(BaseModel):
     ranges: list[SeenRange]
 
 
-class Plan(BaseModel):
+class CapacityPlan(BaseModel):
     basis: Literal["formulas", "live"]
     model: str
     device: str

@@ -18,7 +18,7 @@ from lorikeet_platform.planning.calibration import calibrate
 from lorikeet_platform.planning.comparing import calibration_shown
 from lorikeet_platform.planning.planner import load_of, make_plan
 from lorikeet_platform.planning.prediction import Load
-from lorikeet_platform.planning.schemas import Plan, PlanQuestion
+from lorikeet_platform.planning.schemas import CapacityPlan, PlanQuestion
 from lorikeet_platform.planning.subject import Subject, new_subject, running_subject, shipped_device, shipped_model
 
 
@@ -33,7 +33,7 @@ class Running:
 NO_ENGINE = "No engine answers. Name a model and a device to plan without one."
 
 
-async def plan_for(question: PlanQuestion, client: EngineClient, watch: EngineWatch) -> Plan:
+async def plan_for(question: PlanQuestion, client: EngineClient, watch: EngineWatch) -> CapacityPlan:
     """Raises PlatformError: invalid_value naming the field, engine_unavailable where the question needs an engine."""
     load = load_of(question)
     running: Running | None = None
@@ -50,7 +50,7 @@ async def plan_for(question: PlanQuestion, client: EngineClient, watch: EngineWa
 
 def _plan(
     question: PlanQuestion, load: Load, running: Running | None, steps: list[StepSample], window: Window | None
-) -> Plan:
+) -> CapacityPlan:
     subject = subject_of(question, load, running)
     if not question.live or running is None:
         return make_plan(load, subject)

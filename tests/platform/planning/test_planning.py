@@ -14,7 +14,7 @@ from lorikeet_platform.planning import prediction
 from lorikeet_platform.planning.pace import Pace
 from lorikeet_platform.planning.planner import load_of, make_plan
 from lorikeet_platform.planning.prediction import Load, predict
-from lorikeet_platform.planning.schemas import Plan, PlanQuestion
+from lorikeet_platform.planning.schemas import CapacityPlan, PlanQuestion
 from lorikeet_platform.planning.subject import Subject, new_subject, shipped_device, shipped_model
 
 
@@ -22,7 +22,7 @@ def subject(model: str = "qwen3-8b", device: str = "h200", *, context: int = 102
     return new_subject(model, shipped_model(model), shipped_device(device), knobs, context)
 
 
-def a_plan(model: str = "qwen3-8b", device: str = "h200", **asked: Any) -> Plan:
+def a_plan(model: str = "qwen3-8b", device: str = "h200", **asked: Any) -> CapacityPlan:
     question = PlanQuestion(**{"prompt_tokens": 512, "output_tokens": 64} | asked)
     load = load_of(question)
     return make_plan(load, subject(model, device, context=load.context, **question.knobs.model_dump(exclude_none=True)))

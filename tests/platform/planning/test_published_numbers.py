@@ -11,13 +11,13 @@ import pytest
 from lorikeet_engine.config import GIB, MIB
 from lorikeet_engine.simulation.shipped import MODELS
 from lorikeet_platform.planning.planner import load_of, make_plan
-from lorikeet_platform.planning.schemas import Plan, PlanQuestion
+from lorikeet_platform.planning.schemas import CapacityPlan, PlanQuestion
 from lorikeet_platform.planning.subject import new_subject, shipped_device, shipped_model
 
 KIB = 1024
 
 
-def a_plan(model: str, device: str = "h200", **asked: Any) -> Plan:
+def a_plan(model: str, device: str = "h200", **asked: Any) -> CapacityPlan:
     question = PlanQuestion(**{"prompt_tokens": 1024, "output_tokens": 256, "concurrency": 2} | asked)
     load = load_of(question)
     knobs = question.knobs.model_dump(exclude_none=True)

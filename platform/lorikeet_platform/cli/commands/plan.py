@@ -10,7 +10,7 @@ from lorikeet_platform.cli.commands.options import DEFAULT_ADMIN_URL, AdminUrl, 
 from lorikeet_platform.cli.console import CommandFailed, ExitCode, print_json
 
 if TYPE_CHECKING:
-    from lorikeet_platform.planning.schemas import Plan, PlanQuestion
+    from lorikeet_platform.planning.schemas import CapacityPlan, PlanQuestion
 
 Panel = "Settings of the engine to plan with"
 Knob = Annotated[int | None, typer.Option(min=1, rich_help_panel=Panel)]
@@ -96,7 +96,7 @@ def _question(body: dict[str, Any]) -> PlanQuestion:
         raise CommandFailed(ExitCode.USAGE, f"{name}: {first['msg']}") from None
 
 
-def _plan_here(question: PlanQuestion, model: str, device: str) -> Plan:
+def _plan_here(question: PlanQuestion, model: str, device: str) -> CapacityPlan:
     from pathlib import Path
 
     from lorikeet_platform.errors import PlatformError
@@ -114,9 +114,11 @@ def _plan_here(question: PlanQuestion, model: str, device: str) -> Plan:
         raise CommandFailed(ExitCode.USAGE, error.message) from None
 
 
-def _plan_there(question: PlanQuestion, admin_url: str) -> Plan:
+def _plan_there(question: PlanQuestion, admin_url: str) -> CapacityPlan:
     from lorikeet_platform.cli.api import admin_api
-    from lorikeet_platform.planning.schemas import Plan
+    from lorikeet_platform.planning.schemas import CapacityPlan
 
     with admin_api(admin_url) as api:
-        return Plan.model_validate(api.post("/admin/v1/plan", question.model_dump(mode="json", exclude_none=True)))
+        return CapacityPlan.model_validate(
+            api.post("/admin/v1/plan", question.model_dump(mode="json", exclude_none=True))
+        )
