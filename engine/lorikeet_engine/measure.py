@@ -40,16 +40,7 @@ def measure(
         swapped=scheduler.n_swapped,
         seats=scheduler.seats,
         max_seats=scheduler.max_seats,
-        tenants=[
-            TenantLoad(
-                tenant=load.tenant,
-                waiting=load.waiting,
-                running=load.running,
-                service=load.service,
-                weight=load.weight,
-            )
-            for load in scheduler.tenants()
-        ],
+        tenants=_tenants(loop),
         prompt_tokens_total=totals.prompt_tokens,
         generated_tokens_total=totals.generated_tokens,
         steps_total=totals.steps.total(),
@@ -116,6 +107,19 @@ def prompt_heads(loop: EngineLoop) -> list[PromptHeads]:
 
 def _histogram(bins: Bins) -> Histogram:
     return Histogram(measure=bins.measure, by=bins.by, label=bins.label, counts=bins.counts, sum_s=bins.sum_s)
+
+
+def _tenants(loop: EngineLoop) -> list[TenantLoad]:
+    return [
+        TenantLoad(
+            tenant=load.tenant,
+            waiting=load.waiting,
+            running=load.running,
+            service=load.service,
+            weight=load.weight,
+        )
+        for load in loop.scheduler.tenants()
+    ]
 
 
 def _prefix(loop: EngineLoop, *, names_adapters: bool) -> PrefixStats:
