@@ -9,11 +9,13 @@ from lorikeet_engine.experiments.record import PointRecord
 
 # What a generator may take of the figures that it measures, and the resolution of its timers, in seconds.
 TOLERATED, RESOLUTION_S = 0.1, 0.002
+NEVER_SHARED = frozenset({"prompt_tokens", "seed"})  # of a load of one group
+OF_CHANCE = 0.05  # a chat template is the same for all
 BUSY = 0.9  # of a core; it has one
 
 
 def remarks(point: PointRecord) -> list[str]:
-    return [*_on_generator(point), *_on_counters(point)]
+    return [*_on_generator(point), *_on_counters(point), *_on_cache(point)]
 
 
 def is_late(point: PointRecord) -> bool:
@@ -71,4 +73,17 @@ def _on_counters(point: PointRecord) -> Iterator[str]:
         yield (
             f"The server's counters say {counted:,} output tokens and its answers {told:,}: others asked it as well, "
             "or it computed tokens that it did not send."
+        )
+
+
+def _on_cache(point: PointRecord) -> Iterator[str]:
+    """Prompts with no head in common are found in a cache only when they were sent before."""
+    if point.generator is None or not NEVER_SHARED <= point.setup.keys() or "shared_tokens" in point.setup:
+        return
+    cached = sum(request.n_cached or 0 for request in point.requests)
+    prompts = sum(request.n_prompt for request in point.requests)
+    if cached > OF_CHANCE * prompts:
+        yield (
+            f"The server had {cached:,} of {prompts:,} prompt tokens in its prefix cache: an earlier test with this "
+            "seed sent them. Another --seed asks for new ones."
         )

@@ -207,7 +207,7 @@ def test_a_key_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_heads_are_shared_and_nothing_else_is_asked_twice_not_even_by_the_warm_up() -> None:
     shared = SharedPrefixes(tokens=6, variants=2)
-    lengths = {"prompt": Lengths(value=20), "shared_prefixes": shared}
+    lengths: dict[str, Any] = {"prompt": Lengths(value=20), "shared_prefixes": shared}
     with openai_server() as server:
         point = run_point(target(server, n_warmups=2), load(group(**lengths), n_requests=30))
     assert len(point.requests) == 30
@@ -296,3 +296,12 @@ def test_a_generator_is_late_only_beside_what_it_measures() -> None:
     assert is_late(replace(point, generator=replace(quick, cpu_share=0.95)))
     assert "partly its own" in remarks(replace(point, generator=slow))[0]
     assert not is_late(PointRecord(setup={}, seconds=1.0, requests=[], gaps=[]))
+
+
+def test_prompts_that_the_servers_cache_knows_from_an_earlier_test_are_told() -> None:
+    with openai_server() as server:
+        point = run_point(target(server), load(n_requests=3))
+    warm = replace(point, requests=[replace(request, n_cached=6) for request in point.requests])
+    assert any("18 of 24 prompt tokens" in remark for remark in remarks(warm))
+    shared = replace(warm, setup=warm.setup | {"shared_tokens": 6})
+    assert not any("prefix cache" in remark for remark in remarks(shared) + remarks(point))

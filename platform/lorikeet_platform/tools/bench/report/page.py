@@ -23,7 +23,7 @@ KINDS: Final = {"prefill": ORANGE, "mixed": TEAL, "decode": BLUE, "copy": GREY}
 INK: Final = "#3a4150"
 COLUMNS: Final = 2
 PANEL_WIDTH, PANEL_HEIGHT = 6.0, 3.2
-PLAIN: Final = FuncFormatter(lambda value, _: f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}")
+PLAIN: Final = FuncFormatter(lambda value, _: f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}")  # of ticks
 MANY_DECADES = 2000.0
 NEAR_X, NEAR_Y = 0.06, 0.07  # of a panel: names closer than that stand in each other's way
 WIDE_SPAN = 8  # from this factor on between first and last, an axis is logarithmic
@@ -76,7 +76,10 @@ class Page:
 
 
 def label(axes: Axes, x: str, y: str, *, legend: bool = True, columns: int = 1) -> None:
-    """Names of both axes, numbers that can be read, and the legend where it covers least."""
+    """Names of both axes, numbers that can be read, and the legend.
+
+    A legend of several columns has room kept for it at the top; one of a single column goes where it covers least.
+    """
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     for scale, axis in ((axes.get_xscale(), axes.xaxis), (axes.get_yscale(), axes.yaxis)):
@@ -88,7 +91,7 @@ def label(axes: Axes, x: str, y: str, *, legend: bool = True, columns: int = 1) 
     if axes.get_yscale() == "linear" and axes.get_ylim()[1] >= 1000:
         axes.yaxis.set_major_formatter(PLAIN)
     if legend and axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=8, ncols=columns)
+        axes.legend(frameon=False, fontsize=8, ncols=columns, loc="best" if columns == 1 else "upper right")
 
 
 def from_zero(axes: Axes, most: float, *, room: float = 1.0) -> None:
@@ -104,6 +107,11 @@ def places(axes: Axes, values: Sequence[float]) -> None:
     axes.xaxis.set_major_locator(FixedLocator(distinct))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(PLAIN)
+
+
+def number(value: float) -> str:
+    """Three digits, or as many as stand before the point."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def whole_numbers(axes: Axes) -> None:

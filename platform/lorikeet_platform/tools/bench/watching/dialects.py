@@ -9,6 +9,7 @@ from lorikeet_engine.experiments.record import Reading
 from lorikeet_platform.tools.bench.watching.exposition import Samples
 
 KV_POOL = "kv"
+UPTIME = "lorikeet_engine_uptime_seconds"
 BY_KIND = {
     "steps": "lorikeet_engine_steps_total",
     "step_seconds": "lorikeet_engine_step_seconds_total",
@@ -19,12 +20,16 @@ BY_KIND = {
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One make of server: the metric by which it is known, all that are read, and what they add up to."""
+    """One make of server: the metric by which it is known, all that are read, and what they add up to.
+
+    `taken_at` is the metric that says when its figures were taken, in seconds; empty = when they are asked for.
+    """
 
     make: str
     mark: str
     names: tuple[str, ...]
     read: Callable[[Samples, float], Reading]
+    taken_at: str = ""
 
 
 def dialect_of(samples: Samples) -> Dialect | None:
@@ -110,8 +115,10 @@ DIALECTS = (
             "lorikeet_pool_bytes",
             "lorikeet_kv_peak_bytes",
             "lorikeet_preemptions_total",
+            UPTIME,
         ),
         _lorikeet,
+        UPTIME,
     ),
     Dialect(
         "vllm",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -15,6 +16,7 @@ from lorikeet_platform.tools.bench.watching.dialects import DIALECTS, WANTED, Di
 from lorikeet_platform.tools.bench.watching.exposition import Samples, read_samples
 
 EVERY_S: Final = 1.0
+LOOK_AGAIN_S, SETTLED_WITHIN_S = 0.1, 5.0
 TIMEOUT_S: Final = 10.0
 OK: Final = 200
 
@@ -24,11 +26,15 @@ class MetricsUnreadable(Exception):
 
 
 class Sampler:
-    """Of one point. `readings` are as the record keeps them; `n_missed` of them could not be read."""
+    """Of one point. `readings` are as the record keeps them; `n_missed` of them could not be read.
+
+    Servers that take their figures now and then say when; a reading's time is that moment, and none is kept twice.
+    """
 
     def __init__(self, url: str, clock: Callable[[], float], session: aiohttp.ClientSession) -> None:
         self._url, self._clock, self._session = url, clock, session
         self._dialect: Dialect | None = None
+        self._began_at = self._taken_at = 0.0
         self._readings: list[Reading] = []
         self.n_missed = 0
 
@@ -44,6 +50,8 @@ class Sampler:
         if self._dialect is None:
             makes = ", ".join(dialect.make for dialect in DIALECTS)
             raise MetricsUnreadable(f"{self._url} has no counters of a server that is known here: {makes}")
+        samples = await self._settled(samples)
+        self._began_at = self._taken_at = samples.total(self._dialect.taken_at)
         self._readings.append(self._dialect.read(samples, 0.0))
 
     async def watch(self) -> None:
@@ -51,13 +59,13 @@ class Sampler:
         for tick in count(1):
             await asyncio.sleep(tick * EVERY_S - self._clock())
             try:
-                await self._read()
+                self._keep(await self._fetch())
             except MetricsUnreadable:
                 self.n_missed += 1
 
     async def end(self) -> None:
         """The reading after the last request. Raises MetricsUnreadable."""
-        await self._read()
+        self._keep(await self._settled(await self._fetch()))
 
     def readings(self) -> list[Reading]:
         """With the peak of the point: an engine's own counts from its start, and may be older than the point.
@@ -75,10 +83,23 @@ class Sampler:
             told.append(replace(reading, kv_peak=seen))
         return told
 
-    async def _read(self) -> None:
-        samples = await self._fetch()
+    async def _settled(self, samples: Samples) -> Samples:
+        """Figures that were taken after this was asked for, where the server says when."""
         assert self._dialect is not None, "begin comes first"
-        self._readings.append(self._dialect.read(samples, self._clock()))
+        taken_at, deadline = self._dialect.taken_at, time.monotonic() + SETTLED_WITHIN_S
+        first = samples.total(taken_at)
+        while taken_at and samples.total(taken_at) <= first and time.monotonic() < deadline:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            samples = await self._fetch()
+        return samples
+
+    def _keep(self, samples: Samples) -> None:
+        assert self._dialect is not None, "begin comes first"
+        if not self._dialect.taken_at:
+            self._readings.append(self._dialect.read(samples, self._clock()))
+        elif (taken_at := samples.total(self._dialect.taken_at)) > self._taken_at:
+            self._taken_at = taken_at
+            self._readings.append(self._dialect.read(samples, taken_at - self._began_at))
 
     async def _fetch(self) -> Samples:
         try:

@@ -6,7 +6,18 @@ from matplotlib.axes import Axes
 
 from lorikeet_engine.experiments.measures import Outcome, Peaks, peaks_of
 from lorikeet_engine.experiments.record import RunRecord
-from lorikeet_platform.tools.bench.report.page import BLUE, GREY, INK, KINDS, TEAL, Panel, label, over_name, places
+from lorikeet_platform.tools.bench.report.page import (
+    BLUE,
+    GREY,
+    INK,
+    KINDS,
+    TEAL,
+    Panel,
+    label,
+    number,
+    over_name,
+    places,
+)
 from lorikeet_platform.tools.bench.report.panels.points import at, first_series, ordered
 
 COMPUTING = ("prefill", "mixed", "decode")
@@ -47,14 +58,14 @@ def roof_panel(outcomes: list[Outcome], peaks: Peaks) -> Panel:
         axes.plot([low, ridge, high], roof, color=INK, linewidth=1.2)
         axes.axvline(ridge, color=GREY, linewidth=0.8, linestyle="--")
         axes.annotate(
-            f"ridge {_number(ridge)}", (ridge, 0.02), xycoords=("data", "axes fraction"), xytext=(4, 0),
+            f"ridge {number(ridge)}", (ridge, 0.5), xycoords=("data", "axes fraction"), xytext=(4, 0),
             textcoords="offset points", fontsize=8, color=INK,
         )  # fmt: skip
         for kind in COMPUTING:
             points = [(x, y) for name, x, y in shown if name == kind]
             if points:
                 xs, ys = [x for x, _ in points], [y / 1e12 for _, y in points]
-                span = _number(min(xs)) + (f" … {_number(max(xs))}" if len(xs) > 1 else "")
+                span = number(min(xs)) + (f" … {number(max(xs))}" if len(xs) > 1 else "")
                 axes.scatter(xs, ys, s=26, color=KINDS[kind], label=f"{kind}: {span}", zorder=3)
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -111,7 +122,3 @@ def _over_axis(title: str, axis: str, outcomes: list[Outcome], peaks: Peaks, *, 
         label(axes, over_name(axis), "% of the peak, while such steps ran", columns=3)
 
     return Panel(title, draw)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

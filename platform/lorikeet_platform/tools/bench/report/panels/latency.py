@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from lorikeet_engine.experiments.measures import Outcome
-from lorikeet_platform.tools.bench.report.page import BLUE, COLOURS, GREY, ORANGE, PURPLE, TEAL, Panel, label
+from lorikeet_platform.tools.bench.report.page import BLUE, COLOURS, GREY, ORANGE, PURPLE, TEAL, Panel, label, number
 from lorikeet_platform.tools.bench.summary import METRICS, OUTCOMES, summarise
 
 MOST_TENANTS = 12
@@ -24,7 +24,7 @@ def percentiles_panel(outcome: Outcome) -> Panel | None:
             values = [max(1000 * latency.percentiles[share], 1e-3) for latency in latencies]
             at = [i + (offset - 1) * 0.28 for i in range(len(latencies))]
             bars = axes.bar(at, values, 0.27, color=colour, label=f"p{100 * share:g}")
-            axes.bar_label(bars, [f"{value:,.3g}" for value in values], padding=1, fontsize=6.5)
+            axes.bar_label(bars, [number(value) for value in values], padding=1, fontsize=6.5)
         axes.set_xticks(range(len(latencies)), [latency.metric.upper() for latency in latencies])
         axes.set_yscale("log")
         axes.margins(y=0.25)
@@ -47,7 +47,7 @@ def gaps_panel(outcome: Outcome) -> Panel | None:
         axes.set_yscale("log")
         for share, colour in ((0.5, TEAL), (0.99, ORANGE)):
             at = 1000 * outcome.gap_at(share)
-            axes.axvline(at, color=colour, linewidth=1, label=f"p{100 * share:g}: {at:,.3g} ms")
+            axes.axvline(at, color=colour, linewidth=1, label=f"p{100 * share:g}: {number(at)} ms")
         label(axes, "milliseconds", "gaps")
 
     return Panel("Gaps between tokens", draw)

@@ -45,7 +45,8 @@ def memory_panel(outcome: Outcome) -> Panel | None:
         known = [part for part in parts if getattr(readings[0], part[2]) is not None]
         values = [[100 * getattr(reading, field) for reading in readings] for _, _, field in known]
         axes.stackplot(times, *values, labels=[name for name, _, _ in known], colors=[c for _, c, _ in known])
-        axes.set_ylim(0, 100)
+        axes.set_ylim(0, 118)
+        axes.set_yticks([0, 25, 50, 75, 100])
         label(axes, "seconds", "% of the pool", columns=3)
 
     return Panel("KV pool", draw)
@@ -138,16 +139,19 @@ def mix_panel(outcome: Outcome) -> Panel | None:
     def draw(axes: Axes) -> None:
         found = windows_of(readings)
         kinds = [kind for kind in KINDS if any(kind in window.phases for _, window in found)]
-        shares = [
-            [min(100.0, 100 * w.phases[kind].seconds / w.seconds) if kind in w.phases else 0.0 for _, w in found]
-            for kind in kinds
-        ]
+        shares = [[100 * _share(kind, window) for _, window in found] for kind in kinds]
         axes.stackplot([middle for middle, _ in found], *shares, labels=kinds, colors=[KINDS[kind] for kind in kinds])
         axes.set_ylim(0, 118)
         axes.set_yticks([0, 25, 50, 75, 100])
         label(axes, "seconds", "% of the time", columns=4)
 
     return Panel("Steps by what they compute", draw)
+
+
+def _share(kind: str, window: Window) -> float:
+    """Of the window, or of the steps that ended in it where they began before."""
+    busy_s = sum(phase.seconds for phase in window.phases.values())
+    return window.phases[kind].seconds / max(window.seconds, busy_s) if kind in window.phases else 0.0
 
 
 def tokens_panel(outcome: Outcome) -> Panel | None:
