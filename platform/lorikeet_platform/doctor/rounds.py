@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Final
 
+import structlog
 from prometheus_client import CollectorRegistry, Gauge
 from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from lorikeet_engine.client import EngineClient
@@ -22,7 +25,10 @@ from lorikeet_platform.doctor.steadiness import Steadiness
 from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.overview.books import books_checked
 from lorikeet_platform.overview.engine_view import SHOWN_DIGEST
+from lorikeet_platform.overview.schemas import BooksChecked
 from lorikeet_platform.registry.catalogue import names_by_digest
+
+log = structlog.get_logger(__name__)
 
 LOOKED_AT_S: Final = 120.0
 LEAST_S: Final = 15.0  # of a window, before any rule about the engine is asked
@@ -73,8 +79,7 @@ class Doctor:
         )
 
     def _surroundings(self) -> Surroundings:
-        with self._db.platform.read() as session:
-            books = books_checked(session)
+        books = self._books()
         [degraded] = self._degraded.collect()
         return Surroundings(
             away_s=self._away_s(),
@@ -84,6 +89,15 @@ class Doctor:
             names=StoredNames(self._db),
             decode=self._decode,
         )
+
+    def _books(self) -> BooksChecked | None:
+        """None, too, while the database is away: what is wrong with an engine can be said without it."""
+        try:
+            with self._db.platform.read() as session:
+                return books_checked(session)
+        except SQLAlchemyError as error:
+            log.warning("the doctor cannot read the database", error=type(error).__name__)
+            return None
 
     def _away_s(self) -> float | None:
         watch = self._watch
@@ -97,7 +111,10 @@ class Doctor:
 
 
 class StoredNames:
-    """Slugs, and `slug/name:version` of adapters; read from the database when a rule first names somebody."""
+    """Slugs, and `slug/name:version` of adapters; read from the database when a rule first names somebody.
+
+    Ids where it cannot be read.
+    """
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -112,13 +129,15 @@ class StoredNames:
 
     @cached_property
     def _slugs(self) -> dict[str, str]:
-        with self._db.platform.read() as session:
+        with suppress(SQLAlchemyError), self._db.platform.read() as session:
             return {row.id: row.slug for row in session.execute(select(Tenant.id, Tenant.slug))}
+        return {}
 
     @cached_property
     def _versions(self) -> dict[tuple[str, str], str]:
-        with self._db.platform.read() as session:
+        with suppress(SQLAlchemyError), self._db.platform.read() as session:
             return names_by_digest(session)
+        return {}
 
 
 def _order(finding: Finding) -> tuple[bool, int]:

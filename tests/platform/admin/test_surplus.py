@@ -20,6 +20,8 @@ REQUESTS: list[tuple[str, str, dict[str, Any] | None]] = [
     ("POST", "/tenants/harbour/suspend", {}),
     ("POST", "/tenants/harbour/resume", None),
     ("GET", "/overview", None),
+    ("GET", "/engine", None),
+    ("GET", "/findings", None),
     ("POST", "/leaked_keys", {"key": "SECRET"}),
 ]
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy.exc import OperationalError
 
 from lorikeet_engine.client import EngineDesign
 from lorikeet_platform.context import PlatformContext
 from lorikeet_platform.db.tables import Chore
 from lorikeet_platform.doctor.catalogue import FOLLOWS, NAMES
+from lorikeet_platform.doctor.rounds import StoredNames
 from lorikeet_platform.doctor.schemas import Cost, Finding
 from lorikeet_platform.doctor.steadiness import Steadiness
 from tests.support.engine_figures import engine_design, resident
@@ -144,6 +146,17 @@ def test_findings_name_adapters_as_people_do(ward: Ward, harbour: Tenant) -> Non
     assert ward.sample(6, **rotating) == ["adapter_thrash"]
     [finding] = ward.findings()["findings"]
     assert {"label": "loads of harbour/pirate:3", "value": "20"} in finding["evidence"]
+
+
+def test_without_the_database_an_engine_is_examined_all_the_same(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: object) -> None:
+        raise OperationalError("SELECT", {}, Exception("the database is away"))
+
+    ward.sample()
+    monkeypatch.setattr("lorikeet_platform.doctor.rounds.books_checked", away)
+    monkeypatch.setattr("lorikeet_platform.doctor.rounds.names_by_digest", away)
+    assert ward.sample(6, **UNWELL) == ["preemption"]
+    assert StoredNames(ward.context.db).adapter("ten_x", "ab" * 32) == "ten_x/abababababab"
 
 
 def a_finding(rule: str) -> Finding:
