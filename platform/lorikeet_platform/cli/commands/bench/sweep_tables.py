@@ -61,11 +61,12 @@ def _lines(series: Series, record: RunRecord) -> list[tuple[str, ...]]:
     clients = int(outcomes[0].setup["concurrency"])
     kv, itl = kv_line(outcomes), itl_line(outcomes)
     read_s = implied_bandwidth(itl, clients, record.machine.kv_bytes_per_token or 0)
+    implied = f"as if KV were read at {read_s / 1e9:.1f} GB/s" if itl.slope > 0 else "does not rise: says nothing of KV"
     return [
         (f"KV in use at the peak  {label}".rstrip(), f"{kv.intercept:.0f} + {kv.slope:.3f} tokens a token",
          f"{clients} clients", f"R² {kv.r_squared:.6f}"),
         (f"ITL p50  {label}".rstrip(), f"{1000 * itl.intercept:.2f} + {1000 * itl.slope:.5f} ms a token",
-         f"as if KV were read at {read_s / 1e9:.1f} GB/s", f"R² {itl.r_squared:.6f}"),
+         implied, f"R² {itl.r_squared:.6f}"),
     ]  # fmt: skip
 
 
