@@ -78,7 +78,7 @@ def _on_counters(point: PointRecord) -> Iterator[str]:
 
 def _on_cache(point: PointRecord) -> Iterator[str]:
     """Prompts with no head in common are found in a cache only when they were sent before."""
-    if point.generator is None or not NEVER_SHARED <= point.setup.keys() or "shared_tokens" in point.setup:
+    if point.generator is None or not point.setup.keys() >= NEVER_SHARED or "shared_tokens" in point.setup:
         return
     cached = sum(request.n_cached or 0 for request in point.requests)
     prompts = sum(request.n_prompt for request in point.requests)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ from lorikeet_engine.simulation.workload.distributions import Arrivals, Lengths
 from lorikeet_platform.tools.bench.engine_design import machine_of
 from lorikeet_platform.tools.bench.load.description import Load, LoadGroup
 from lorikeet_platform.tools.bench.load.run import run_load
+from lorikeet_platform.tools.bench.load.sender import open_session
 from lorikeet_platform.tools.bench.load.target import Target
 from lorikeet_platform.tools.bench.remarks import remarks
 from lorikeet_platform.tools.bench.watching.dialects import WANTED, dialect_of
-from lorikeet_platform.tools.bench.watching.exposition import read_samples
-from lorikeet_platform.tools.bench.watching.sampler import MetricsUnreadable
+from lorikeet_platform.tools.bench.watching.exposition import Samples, read_samples
+from lorikeet_platform.tools.bench.watching.sampler import MetricsUnreadable, Sampler
 from tests.support.engine_figures import A_POOL, engine_stats
 from tests.support.openai_server import Behaviour, openai_server
 
@@ -115,3 +117,27 @@ def test_the_admin_api_tells_the_machine() -> None:
     assert (machine.pool_tokens, machine.kv_bytes_per_token, machine.weights_bytes) == (160, 100, 7)
     assert (machine.peak_flops, machine.peak_bandwidth) == (2.0, 3.0)
     assert machine_of("smol", {"device": "cpu", "design": None, "performance": None}).pool_tokens is None
+
+
+def test_figures_that_are_taken_now_and_then_keep_their_own_time_and_none_is_kept_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that is asked more often than it takes figures, by its own clock."""
+    taken = iter([9.5, 9.5, 10.0, *(10.0, 11.0, 11.0), *(11.0, 11.0, 12.5)])
+
+    async def fetch(_sampler: Sampler) -> Samples:
+        return read_samples(render(families(engine_stats(uptime_s=next(taken)))).decode(), WANTED)
+
+    monkeypatch.setattr(Sampler, "_fetch", fetch)
+
+    async def watched() -> list[float]:
+        async with open_session() as session:
+            sampler = Sampler("", iter([0.99, 1.99, 2.99, -1000.0]).__next__, session)
+            await sampler.begin()  # not satisfied with what is older than the question
+            watching = asyncio.create_task(sampler.watch())
+            await asyncio.sleep(0.5)
+            watching.cancel()
+            await sampler.end()  # nor here
+        return [reading.at_s for reading in sampler.readings()]
+
+    assert asyncio.run(watched()) == [0.0, 1.0, 2.5]
