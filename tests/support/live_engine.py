@@ -120,8 +120,8 @@ def live_engine(model: LiveModel, *, n_blocks: int = 512, **settings: Any) -> It
             endpoint=f"ipc://{place}/engine",
             dtype="float32",
             threads=1,
-            block_size=BLOCK,
             **{
+                "block_size": BLOCK,
                 "max_model_len": 512,
                 "kv_cache_bytes": (n_blocks + 1) * model.block_bytes,
                 "max_num_seqs": 8,

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from lorikeet_engine.client import EngineClient, GenerationRequest
+from lorikeet_engine.scheduling.plan import StepPlan, StepResult
 from lorikeet_platform.doctor.catalogue import examine
 from lorikeet_platform.doctor.examined import Seen, Surroundings
 from lorikeet_platform.doctor.schemas import Finding
 from lorikeet_platform.engine_watch.watch import EngineWatch
-from tests.support.live_engine import LiveModel, answer_all, answered, ask, live_engine, live_model, talk
+from tests.support.live_engine import LiveEngine, LiveModel, answer_all, answered, ask, live_engine, live_model, talk
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +35,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LiveModel:
     return model
 
 
-def findings(model: LiveModel, load: Load, *, warm_up: Load | None = None, **settings: Any) -> dict[str, Finding]:
+def findings(
+    model: LiveModel,
+    load: Load,
+    *,
+    warm_up: Load | None = None,
+    fault: Callable[[LiveEngine], None] = lambda _: None,
+    **settings: Any,
+) -> dict[str, Finding]:
     """What the rules say of an engine while it serves `load`: each one's last word, if it ever spoke."""
     found: dict[str, Finding] = {}
 
@@ -60,6 +68,7 @@ def findings(model: LiveModel, load: Load, *, warm_up: Load | None = None, **set
         await watch.sample()
 
     with live_engine(model, **settings) as engine:
+        fault(engine)
         talk(engine, scenario)
     return found
 
@@ -245,3 +254,45 @@ def test_adapters_that_are_read_from_the_disk_again_are_found(model: LiveModel) 
 def test_requests_that_nobody_puts_on_record_are_found(model: LiveModel) -> None:
     found = findings(model, several([ask(SYSTEM, 1) for _ in range(210)], at_once=20))
     assert set(found) == {"unsettled"}
+
+
+def test_prompts_that_share_less_than_a_block_are_found(model: LiveModel) -> None:
+    requests = [ask(f"{SYSTEM[:24]} {word}, {word}!", 2) for word in WORDS[:16]]
+    found = findings(model, several(requests, at_once=1), block_size=32)
+    assert set(found) == {"prefix_alignment"}
+    assert found["prefix_alignment"].setting == "LORIKEET_ENGINE__BLOCK_SIZE=16"
+
+
+def test_steps_that_fail_are_found(model: LiveModel) -> None:
+    def breaks(engine: LiveEngine) -> None:
+        runner = engine.engine.runner
+        execute, seen = runner.execute, iter(range(1000))
+
+        def sometimes(plan: StepPlan) -> StepResult:
+            if next(seen) % 20 == 19:
+                raise ValueError("injected")
+            return execute(plan)
+
+        runner.execute = sometimes  # type: ignore[method-assign]
+
+    found = findings(model, several([ask(f"{SYSTEM}{word}", 16) for word in WORDS[:16]]), fault=breaks)
+    assert "failed_steps" in found
+    assert found["failed_steps"].severity == "critical"
+
+
+def test_an_engine_that_goes_away_is_found(model: LiveModel) -> None:
+    async def scenario(client: EngineClient) -> None:
+        watch = EngineWatch(client)
+        await watch.sample()
+        await watch.sample()
+        assert not watch.is_away
+        engine.server.stop()
+        async with asyncio.timeout(10):
+            while not watch.is_away:
+                await watch.sample()
+        assert watch.window() is None
+        found = examine(Surroundings(away_s=30.0), None)
+        assert [rule for rule, finding in found.items() if finding] == ["engine_away"]
+
+    with live_engine(model) as engine:
+        talk(engine, scenario)
