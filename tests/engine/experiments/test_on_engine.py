@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -166,6 +167,20 @@ def test_the_command_tells_every_point_and_leaves_the_record(
     assert (record.name, record.axis, record.source) == ("grid", "prompt_tokens", "engine")
     assert [len(point.requests) for point in record.points] == [2, 2]
     assert record.machine.copy_bandwidth
+
+
+def test_the_benchmark_promises_what_a_tiny_model_keeps_too(
+    target_with: TargetWith, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    monkeypatch.setattr(on_engine, "COPY_BYTES", 1 << 20)
+    benchmark = importlib.import_module("measured_experiment")
+    monkeypatch.setattr(benchmark, "READ_BYTES", 1 << 20)
+    size = replace(SMALL, lengths=(32, 96, 192), output=16, requests_per_client=1, budget=128)
+    record, figures, tables = benchmark.run(target_with(None), size)
+    assert len(record.points) == 3
+    assert [figure.holds for figure in figures if figure.target] == [True] * 4
+    assert [len(table.rows) for table in tables[:2]] == [3, 3]
 
 
 def test_a_sweep_that_is_refused_says_why_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
