@@ -26,7 +26,7 @@ class MemoryState(IntEnum):
         return self.name.lower()
 
 
-_FREE, _IN_USE = int(MemoryState.FREE), int(MemoryState.RESERVED)
+_FREE, _IN_USE, _USED = int(MemoryState.FREE), int(MemoryState.RESERVED), int(MemoryState.USED)
 
 
 class Owner(NamedTuple):
@@ -57,6 +57,11 @@ class PoolLedger:
 
     def __getitem__(self, state: MemoryState) -> int:
         return self._bytes[state]
+
+    @property
+    def held_or_promised(self) -> int:
+        """Bytes that running requests hold, or will have when they ask: used and reserved ones."""
+        return self._bytes[_USED] + self._bytes[_IN_USE]
 
     def move(self, n_bytes: int, owner: Owner, *, source: MemoryState, target: MemoryState) -> None:
         """Move `n_bytes` of `owner` from one state to another.

@@ -13,7 +13,6 @@ The totals come from the steps' shapes and the ledgers, not from requests: that 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from lorikeet_engine.cost import ModelCost, StepShape, lora_row_flops, step_work
 from lorikeet_engine.cost_vector import CostVector
@@ -24,18 +23,6 @@ from lorikeet_engine.memory.ledger import MemoryState
 from lorikeet_engine.scheduling.batching.batch import Batch
 from lorikeet_engine.scheduling.counters import SchedulerCounters
 from lorikeet_engine.scheduling.request import Request
-
-_USED, _RESERVED = MemoryState.USED, MemoryState.RESERVED
-
-
-class _OnToken(NamedTuple):
-    """What an adapter adds to one token of a step."""
-
-    flops: int
-    read_bytes: float
-
-
-_NOTHING = _OnToken(0, 0.0)
 
 
 @dataclass(slots=True)
@@ -109,9 +96,8 @@ class Costing:
         seconds = now - self._now
         if seconds <= 0.0:
             return
-        kv = self._kv.ledger
-        self._totals.kv_byte_seconds += (kv[_USED] + kv[_RESERVED]) * seconds
-        self._totals.adapter_byte_seconds += self._residency.ledger[_USED] * seconds
+        self._totals.kv_byte_seconds += self._kv.ledger.held_or_promised * seconds
+        self._totals.adapter_byte_seconds += self._residency.ledger[MemoryState.USED] * seconds
         self._now = now
         self._passed_s += seconds
         self._kv.pass_time(seconds)
@@ -168,30 +154,38 @@ class Costing:
         token_bytes = cost.layer_bytes / n_tokens + cost.embedding_bytes
         sample_bytes = cost.head_bytes / shape.n_sampled if shape.n_sampled else 0.0
         row_bytes = token_bytes + sample_bytes
-        adapters = self._share_adapters(batch)
+        lora_flops, lora_bytes = self._share_adapters(batch)
         if shape.n_decode:
             self._row_bytes += row_bytes
-            self._leave_out(batch, row_bytes, adapters)
+            self._leave_out(batch, row_bytes)
         for request in self._gone:
             if batch.has_decode(request):
-                start, extra = request.n_computed, adapters[request.adapter]
-                self._charge_answer(request, start, start + 1, extra.flops, row_bytes + extra.read_bytes)
+                start, (flops, part) = request.n_computed, self._on_token(batch, request)
+                self._charge_answer(request, start, start + 1, flops, row_bytes + part)
         for request, n, _ in batch.prefills:
-            self._charge_prompt(request, n, adapters[request.adapter], token_bytes, sample_bytes)
-        lora_flops, lora_bytes = 0, 0.0
-        for key, rows in batch.adapters.items():
-            lora_flops += rows.n_decode * adapters[key].flops
-            lora_bytes += rows.n_decode * adapters[key].read_bytes
+            flops, part = self._on_token(batch, request)
+            self._charge_prompt(request, n, flops, token_bytes + part, sample_bytes)
         self._add_up(shape, lora_flops, shape.n_decode * row_bytes + lora_bytes)
 
-    def _share_adapters(self, batch: Batch) -> dict[AdapterKey | None, _OnToken]:
-        on_token: dict[AdapterKey | None, _OnToken] = {None: _NOTHING}
-        for key, rows in batch.adapters.items():
-            part = rows.n_bytes / (rows.n_decode + rows.n_prefill)
-            on_token[key] = _OnToken(lora_row_flops(rows.n_bytes, itemsize=self._itemsize), part)
-            if shared := self._shared.get(key):
+    def _share_adapters(self, batch: Batch) -> tuple[int, float]:
+        """Divide each adapter among its tokens; the answer is what comes to answer rows, in FLOPs and in bytes."""
+        lora_flops, lora_bytes, shared_by = 0, 0.0, self._shared.get
+        for key, (n_bytes, n_decode, n_prefill) in batch.adapters.items():
+            part = n_bytes / (n_decode + n_prefill)
+            if shared := shared_by(key):
                 shared.row_bytes += part
-        return on_token
+            if n_decode:
+                flops = shared.token_flops if shared else lora_row_flops(n_bytes, itemsize=self._itemsize)
+                lora_flops += n_decode * flops
+                lora_bytes += n_decode * part
+        return lora_flops, lora_bytes
+
+    def _on_token(self, batch: Batch, request: Request) -> tuple[int, float]:
+        """What the request's adapter adds to one of its tokens in the step: FLOPs, and bytes read."""
+        if request.adapter is None:
+            return 0, 0.0
+        rows = batch.adapters[request.adapter]
+        return lora_row_flops(rows.n_bytes, itemsize=self._itemsize), rows.n_bytes / (rows.n_decode + rows.n_prefill)
 
     def _add_up(self, shape: StepShape, lora_flops: int, shared_bytes: float) -> None:
         """The step in the totals; what adapters and shared reads of the answer rows come to is given."""
@@ -206,23 +200,24 @@ class Costing:
         totals.prefill_read_bytes += work.read_bytes - read
         totals.write_bytes += work.write_bytes
 
-    def _leave_out(self, batch: Batch, row_bytes: float, adapters: dict[AdapterKey | None, _OnToken]) -> None:
+    def _leave_out(self, batch: Batch, row_bytes: float) -> None:
         """Those whose answer had no row in the step, for want of a block, have no part in it."""
         for request in batch.passed_over:
             if meter := self._meters.get(request.request_id):
                 meter.row_bytes += row_bytes
-                meter.adapter_row_bytes += adapters.get(request.adapter, _NOTHING).read_bytes
+                if request.adapter in batch.adapters:
+                    meter.adapter_row_bytes += self._on_token(batch, request)[1]
 
     def _charge_prompt(
-        self, request: Request, n: int, on_adapter: _OnToken, token_bytes: float, sample_bytes: float
+        self, request: Request, n: int, adapter_flops: int, token_bytes: float, sample_bytes: float
     ) -> None:
         """`n` tokens of a prompt, or of what is computed again; with the last one its run of answer rows begins."""
         model, cost, start = self._cost, request.cost, request.n_computed
         samples = start + n == len(request.tokens)
-        token_flops = 2 * model.layer_params + on_adapter.flops
+        token_flops = 2 * model.layer_params + adapter_flops
         pair = model.attention_flops_per_pair
         cost.prefill_flops += n * token_flops + pair * _pairs(start, n) + 2 * model.head_params * samples
-        cost.prefill_read_bytes += n * (token_bytes + on_adapter.read_bytes) + model.kv_bytes_per_token * start
+        cost.prefill_read_bytes += n * token_bytes + model.kv_bytes_per_token * start
         cost.write_bytes += n * model.kv_bytes_per_token
         n_again = min(start + n, request.n_reached) - start
         if n_again > 0:

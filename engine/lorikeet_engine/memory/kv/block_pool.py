@@ -53,34 +53,32 @@ class BlockPool:
         self.copying: set[int] = set()
         self.n_shared = 0
         self.now_s = 0.0
-        self._changed_s = [0.0] * n_blocks  # of a held block: when its holders became so many
-        self._part_s = [0.0] * n_blocks  # and what was each one's part until then, since it is held
+        self._before_s = [0.0] * n_blocks  # each holder of a block has had this + now / holders
 
     def take(self, n: int, owner: Owner) -> list[int]:
         """Hand out `n` clean blocks; the caller has made sure that there are so many."""
         if not n:
             return []
         clean, refs, owner_of = self.clean, self.refs, self.owner_of
-        changed_s, part_s, now_s = self._changed_s, self._part_s, self.now_s
+        before_s, begun_s = self._before_s, -self.now_s
         blocks = clean[: -n - 1 : -1]
         del clean[-n:]
         for block in blocks:
             refs[block] = 1
             owner_of[block] = owner
-            changed_s[block] = now_s
-            part_s[block] = 0.0
+            before_s[block] = begun_s
         return blocks
 
     def share(self, blocks: Iterable[int]) -> GivenBack:
         """One more holder for each block; returns from where those came that nobody held."""
         refs, lru, departing = self.refs, self.lru, self.departing
-        changed_s, part_s, now_s = self._changed_s, self._part_s, self.now_s
+        before_s, now_s = self._before_s, self.now_s
         n_cached = n_departing = 0
         for block in blocks:
             n_holders = refs[block]
             refs[block] = n_holders + 1
-            part_s[block] = part_s[block] + (now_s - changed_s[block]) / n_holders if n_holders else 0.0
-            changed_s[block] = now_s
+            part_s = before_s[block] + now_s / n_holders if n_holders else 0.0
+            before_s[block] = part_s - now_s / (n_holders + 1)
             if n_holders == 1:
                 self.n_shared += 1
             elif not n_holders:
@@ -106,8 +104,7 @@ class BlockPool:
                 raise ValueError(f"block {block} is given back but nobody holds it")
             refs[block] = n_holders
             if n_holders:
-                self._part_s[block] += (self.now_s - self._changed_s[block]) / (n_holders + 1)
-                self._changed_s[block] = self.now_s
+                self._before_s[block] += self.now_s / (n_holders + 1) - self.now_s / n_holders
                 if n_holders == 1:
                     self.n_shared -= 1
             elif copying and block in copying:
@@ -126,8 +123,8 @@ class BlockPool:
 
         What it was when the holder came is to be taken off; of a block that nobody held before that is nothing.
         """
-        refs, changed_s, part_s, now_s = self.refs, self._changed_s, self._part_s, self.now_s
-        return sum([part_s[block] + (now_s - changed_s[block]) / refs[block] for block in blocks])
+        refs, before_s, now_s = self.refs, self._before_s, self.now_s
+        return sum([before_s[block] + now_s / refs[block] for block in blocks])
 
     def clean_up(self, block: int) -> None:
         """A cached block that has lost its key can be taken."""

@@ -76,10 +76,13 @@ class Batch:
         decodes = _by_adapter(list(self._decodes.values()))
         prefills = _by_adapter(self.prefills)
         adapters = self.adapters
-        for key in {*decodes, *prefills}:
+        for key, group in decodes.items():
             if key is not None:
-                n_prefill = sum(n for _, n, _ in prefills.get(key, ()))
-                adapters[key] = AdapterRows(residency.n_bytes_of(key), len(decodes.get(key, ())), n_prefill)
+                adapters[key] = AdapterRows(residency.n_bytes_of(key), len(group), 0)
+        for key, group in prefills.items():
+            if key is not None:
+                n_decode = adapters[key].n_decode if key in adapters else 0
+                adapters[key] = AdapterRows(residency.n_bytes_of(key), n_decode, sum(n for _, n, _ in group))
         for phase, groups in ((Phase.DECODE, decodes), (Phase.PREFILL, prefills)):
             for key in sorted(key for key in groups if key is not None):
                 group, n_bytes = groups[key], adapters[key].n_bytes
