@@ -48,6 +48,9 @@ class Reading:
 
     `kv_peak` is the largest share in use since the point began, as the engine itself saw it. None, and an empty
     dictionary: a server of another make does not tell.
+
+    `queue_seconds` and `prefill_seconds` are what all requests together that have their first token waited for it, in
+    the queue and from their start on; of a server whose requests do not tell it one by one.
     """
 
     at_s: float
@@ -64,6 +67,9 @@ class Reading:
     step_seconds: dict[str, float]
     flops: dict[str, float]
     read_bytes: dict[str, float]
+    first_tokens: int | None = None
+    queue_seconds: float | None = None
+    prefill_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
