@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lorikeet_engine.experiments.lines import kv_line, series_of
-from lorikeet_engine.experiments.measures import fit_line
+from lorikeet_engine.experiments.measures import Outcome, fit_line
 from lorikeet_engine.experiments.record import (
     Generator,
     Machine,
@@ -23,6 +23,7 @@ from lorikeet_platform.tools.bench.report import draw
 from lorikeet_platform.tools.bench.report.page import Page
 from lorikeet_platform.tools.bench.report.pages import pages_of, shared_pages
 from lorikeet_platform.tools.bench.report.panels.joined import repeated_in
+from lorikeet_platform.tools.bench.report.panels.latency import split_of
 from lorikeet_platform.tools.bench.report.panels.lengths import slope_error
 from lorikeet_platform.tools.bench.report.tables import shared_tables, tables_of
 
@@ -209,6 +210,22 @@ def test_runs_of_the_same_axis_or_of_one_point_are_compared() -> None:
     assert [page.name for page in shared_pages([CLIENTS, other])] == ["comparison"]
     single = [run(point(), name=name) for name in ("a", "b")]
     assert [page.name for page in shared_pages(single)] == ["comparison", "repeatability"]
+
+
+def test_the_time_to_the_first_token_is_split_by_requests_or_else_by_the_engines_counters() -> None:
+    ours = point()
+    assert split_of(Outcome(ours)) == pytest.approx((0.015, 0.135))
+    mute = replace(ours, requests=[replace(request, queue_s=None) for request in ours.requests])
+    assert split_of(Outcome(mute)) is None
+    first, *between, last = ours.readings
+    counted = [
+        replace(first, first_tokens=3, queue_seconds=1.0, prefill_seconds=2.0),
+        *between,
+        replace(last, first_tokens=23, queue_seconds=2.0, prefill_seconds=4.0),
+    ]
+    told = replace(mute, readings=counted)
+    assert split_of(Outcome(told)) == pytest.approx((0.05, 0.1))
+    assert "Where the time to the first token goes: 150 ms" in panels(run(told))["time"]
 
 
 def test_a_budget_is_traded_and_a_length_is_not() -> None:

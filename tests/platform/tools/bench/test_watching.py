@@ -60,6 +60,10 @@ def test_our_engines_metrics_are_its_figures() -> None:
     assert reading.kv_cached == pytest.approx(A_POOL.cached / A_POOL.capacity)
     assert reading.kv_peak == pytest.approx(stats.kv_peak_bytes / A_POOL.capacity)
     assert reading.preemptions == sum(stats.preemptions.by_mode.values())
+    sums = {name: [h for h in stats.histograms if (h.measure, h.by) == (name, "kind")] for name in ("queue", "prefill")}
+    assert reading.queue_seconds == pytest.approx(sum(histogram.sum_s for histogram in sums["queue"]))
+    assert reading.prefill_seconds == pytest.approx(sum(histogram.sum_s for histogram in sums["prefill"]))
+    assert reading.first_tokens == sum(sum(histogram.counts) for histogram in sums["prefill"])
     assert reading.steps == stats.steps_by_kind
     assert reading.step_seconds == pytest.approx(stats.step_seconds_by_kind)
     assert reading.flops == pytest.approx({kind: work.flops for kind, work in stats.work_by_kind.items()})

@@ -74,7 +74,7 @@ def _looked_at(record: RunRecord) -> list[tuple[Outcome, str, str]]:
 
 def _time(record: RunRecord, outcome: Outcome) -> list[Panel | None]:
     return [
-        latency.percentiles_panel(outcome) if not record.axis else None,
+        *((latency.percentiles_panel(outcome), latency.split_panel(outcome)) if not record.axis else ()),
         time.memory_panel(outcome),
         time.requests_panel(outcome),
         time.opening_panel(outcome),

@@ -9,6 +9,7 @@ from lorikeet_engine.experiments.record import Reading
 from lorikeet_platform.tools.bench.watching.exposition import Samples
 
 KV_POOL = "kv"
+QUEUE, PREFILL = "lorikeet_engine_queue_seconds", "lorikeet_engine_prefill_seconds"
 UPTIME = "lorikeet_engine_uptime_seconds"
 BY_KIND = {
     "steps": "lorikeet_engine_steps_total",
@@ -58,6 +59,9 @@ def _lorikeet(samples: Samples, at_s: float) -> Reading:
         step_seconds=kinds["step_seconds"],
         flops=kinds["flops"],
         read_bytes=kinds["read_bytes"],
+        first_tokens=int(samples.total(f"{PREFILL}_count")),
+        queue_seconds=samples.total(f"{QUEUE}_sum"),
+        prefill_seconds=samples.total(f"{PREFILL}_sum"),
     )
 
 
@@ -116,6 +120,9 @@ DIALECTS = (
             "lorikeet_kv_peak_bytes",
             "lorikeet_preemptions_total",
             UPTIME,
+            f"{QUEUE}_sum",
+            f"{PREFILL}_sum",
+            f"{PREFILL}_count",
         ),
         _lorikeet,
         UPTIME,

@@ -10,6 +10,7 @@ from lorikeet_platform.tools.bench.summary import METRICS, OUTCOMES, summarise
 
 MOST_TENANTS = 12
 BINS = 60
+LEAST_S = 1e-6
 SHARES = (0.5, 0.9, 0.99)
 OUTCOME_COLOURS = dict(zip(OUTCOMES, (TEAL, GREY, PURPLE, ORANGE, COLOURS[4]), strict=True))
 
@@ -31,6 +32,42 @@ def percentiles_panel(outcome: Outcome) -> Panel | None:
         label(axes, "", "milliseconds", columns=3)
 
     return Panel(f"Latency: {', '.join(metric.upper() for metric in METRICS)}", draw)
+
+
+def split_panel(outcome: Outcome) -> Panel | None:
+    """Queue, prefill, and what is neither: the way there and back, the gateway, the generator."""
+    parts = split_of(outcome)
+    if parts is None:
+        return None
+    queue_s, prefill_s = parts
+    rest_s = max(0.0, outcome.mean_ttft - queue_s - prefill_s)
+    rows = [("in the queue", queue_s, ORANGE), ("from its start to\nthe first token", prefill_s, BLUE)]
+    rows += [("outside of\nthe engine", rest_s, GREY)] if rest_s > LEAST_S else []
+
+    def draw(axes: Axes) -> None:
+        values = [1000 * seconds for _, seconds, _ in rows]
+        bars = axes.barh([name for name, _, _ in rows], values, color=[colour for *_, colour in rows], height=0.6)
+        axes.bar_label(bars, [number(value) for value in values], padding=4, fontsize=8)
+        axes.set_xlim(0, 1.15 * max([*values, 1e-6]))
+        axes.invert_yaxis()
+        label(axes, "milliseconds, mean", "", legend=False)
+
+    return Panel(f"Where the time to the first token goes: {number(1000 * outcome.mean_ttft)} ms", draw)
+
+
+def split_of(outcome: Outcome) -> tuple[float, float] | None:
+    """Mean seconds in the queue and in prefill: of the requests, where they tell, or else of the engine's counters."""
+    served, readings = outcome.served, outcome.point.readings
+    if served and all(request.queue_s is not None for request in served):
+        return outcome.mean_queue, outcome.mean_ttft - outcome.mean_queue
+    if len(readings) < 2:
+        return None
+    first, last = readings[0], readings[-1]
+    if first.first_tokens is None or last.first_tokens is None or last.first_tokens <= first.first_tokens:
+        return None
+    n = last.first_tokens - first.first_tokens
+    queue_s = (last.queue_seconds or 0.0) - (first.queue_seconds or 0.0)
+    return queue_s / n, ((last.prefill_seconds or 0.0) - (first.prefill_seconds or 0.0)) / n
 
 
 def gaps_panel(outcome: Outcome) -> Panel | None:
