@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from lorikeet_adapters.modules import MODULES
@@ -69,8 +70,9 @@ def sizing_steps(subject: Subject, load: Load, pace: Pace) -> list[SizingStep]:
     concurrency, seats = concurrency_of(subject, context), suggested_seats(subject, context)
     chunk = StepShape()
     chunk.add_prefill(config.max_num_batched_tokens, 0, samples=True)
-    is_known = pace.holds(chunk)
-    wait = f"A step full of prompt takes about {milliseconds(pace.step_seconds(chunk))}, and" if is_known else "Then"
+    wait = "every running request waits for a step full of prompt"
+    if pace.holds(chunk):
+        wait += f", about {milliseconds(pace.step_seconds(chunk))}"
     return [
         SizingStep(
             title="KV per request",
@@ -90,7 +92,7 @@ def sizing_steps(subject: Subject, load: Load, pace: Pace) -> list[SizingStep]:
         ),
         SizingStep(
             title="max_num_batched_tokens",
-            text=f"{wait} every running request waits for it: try other values with `lorikeet bench sweep`",
+            text=f"{wait}; try other values with `lorikeet bench sweep`",
             value=f"{config.max_num_batched_tokens:,} to start with",
         ),
     ]
@@ -192,12 +194,14 @@ def _larger_arena(subject: Subject, load: Load, lora: LoraLedgers | None) -> Rec
 
 
 def _pool(subject: Subject, load: Load, arena_takes: float) -> RecommendedKnob:
-    """As it is, or what is left of a host's memory too, where the load wants more than fits."""
-    pool = (subject.n_blocks + 1) * subject.block_bytes
-    left = dict(subject.memory).get("left", 0) - arena_takes
-    more = int(max(0, left) // subject.block_bytes * subject.block_bytes)
-    if subject.config.device == "cpu" and more and load.concurrency > suggested_seats(subject, load.context):
-        return _knob("kv_cache_bytes", pool + more, f"{size(more)} more: all memory that is left")
+    """As it is; where the load wants more and a host has memory left, what seats all of it, or all that is left."""
+    pool, seats = (subject.n_blocks + 1) * subject.block_bytes, suggested_seats(subject, load.context)
+    left = int(dict(subject.memory).get("left", 0) - arena_takes) // subject.block_bytes * subject.block_bytes
+    if subject.config.device == "cpu" and left > 0 and load.concurrency > seats:
+        wanted = math.ceil(load.concurrency / SUGGESTED_LOAD) * request_bytes(subject, load.context)
+        if wanted + subject.block_bytes <= pool + left:
+            return _knob("kv_cache_bytes", wanted + subject.block_bytes, f"seats all {load.concurrency:,} requests")
+        return _knob("kv_cache_bytes", pool + left, f"{size(left)} more: all memory that is left")
     return _knob("kv_cache_bytes", pool, f"as planned with: {concurrency_of(subject, load.context):,.1f} such requests")
 
 

@@ -96,6 +96,15 @@ def test_a_model_length_that_leaves_no_room_gives_way_to_the_workloads() -> None
     assert "max_model_len" not in {knob.name for knob in a_plan("qwen3-8b", "h200", concurrency=2).knobs}
 
 
+def test_a_pool_that_seats_all_is_advised_where_a_host_has_memory_for_it() -> None:
+    few = {"kv_cache_bytes": 64 << 20, "max_num_seqs": 64}
+    tight = a_plan("smollm2-135m", "cpu2", concurrency=20, knobs=few)
+    wanted = next(knob for knob in tight.knobs if knob.name == "kv_cache_bytes")
+    assert wanted.why == "seats all 20 requests"
+    roomy = a_plan("smollm2-135m", "cpu2", concurrency=20, knobs=few | {"kv_cache_bytes": wanted.value})
+    assert next(knob for knob in roomy.knobs if knob.name == "max_num_seqs").value >= 20
+
+
 def test_a_batch_beyond_which_nothing_is_won_is_named() -> None:
     notes = a_plan("smollm2-135m", "cpu2", concurrency=2).notes
     assert any(note.startswith("More than ") and "favours latency" in note for note in notes)
