@@ -7,7 +7,7 @@
  * Exit status 1 on a console error, a failed request, an accessibility violation, a version that is not ready in time, a page
  * that moves under its reader, one that is wider than the screen, or a pool whose parts do not add up.
  */
-import { checkAccessibility, checkWidth, holdStill, NARROW, picture, required, run, WIDE } from "./page.mjs";
+import { checkAccessibility, checkWidth, holdStill, NARROW, picture, pictureOf, required, run, WIDE } from "./page.mjs";
 
 const READY_WITHIN_MS = 120_000;
 const LOOK_EVERY_MS = 50;
@@ -80,7 +80,7 @@ async function tour(page, faults) {
   await page.getByTestId(`queue-${settings.tenant}`).waitFor();
   await page.setViewportSize(WIDE);
   await holdStill(page, "the wide overview", faults);
-  await picture(page, "overview");
+  await pictureOf(page, "overview", 1490);
   await seeOverview(page);
   await explainByKeyboard(page, faults);
 

@@ -82,7 +82,7 @@ async function seeFinding(page, faults) {
   need(((await finding.getByTestId("cost").textContent()) ?? "").length > 0, "the finding has no cost");
   await control.blur();
   await lookAtAll(page, "findings", faults);
-  await pictureOf(page, "findings", 1000);
+  await pictureOf(page, "findings", 650);
 }
 
 /** The rows of the memory table are what is available, to the byte. */
@@ -104,7 +104,7 @@ async function seeEngine(page, faults) {
   need((await setting.textContent()).includes("LORIKEET_ENGINE__MAX_NUM_SEQS"), "the seats have no setting");
   await holdStill(page, "the engine's page", faults);
   await lookAtAll(page, "engine", faults);
-  await pictureOf(page, "engine", 1400);
+  await pictureOf(page, "engine", 1385);
 }
 
 async function fill(page, label, text) {
@@ -138,7 +138,7 @@ async function planAhead(page, faults) {
   await page.getByTestId("lora-verdict").waitFor();
   await needAddsUp(page.getByTestId("planned-memory").getByRole("table"));
   await lookAtAll(page, "planner", faults);
-  await pictureOf(page, "planner", 1750);
+  await pictureOf(page, "planner", 1260);
 }
 
 /** What the server refuses stands at its field, and the answer before it stays. */

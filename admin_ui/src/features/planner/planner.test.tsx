@@ -48,7 +48,7 @@ describe("the planner", () => {
   it("answers with estimates, sizing steps, memory and settings to copy", async () => {
     show();
     expect(await screen.findByTestId("fits")).toHaveTextContent("28.4");
-    expect(screen.getByTestId("estimate-ttft_s")).toHaveTextContent("196 mserror unknown");
+    expect(screen.getByTestId("estimate-ttft_s")).toHaveTextContent("First token (TTFT)196 ms");
     expect(screen.getByTestId("replicas")).toHaveTextContent("2");
     const steps = within(screen.getByTestId("sizing")).getAllByRole("listitem");
     expect(steps.map(({ textContent }) => textContent)).toEqual([

@@ -62,6 +62,11 @@ export function EstimatePanel({ plan }: { plan: CapacityPlan }) {
           />
         </SimpleGrid>
         <Times estimate={plan.estimate ?? null} />
+        {plan.estimate && plan.basis === "formulas" && (
+          <Text fz="xs" c="dimmed">
+            How far off formulas are is not known; a calibration from the running engine knows it of itself.
+          </Text>
+        )}
       </Stack>
     </Panel>
   );
@@ -76,18 +81,22 @@ function Times({ estimate }: { estimate: CapacityPlan["estimate"] | null }) {
     );
   }
   return (
-    <FigureTable label="Estimated times" names={[36, 40]}>
+    <FigureTable label="Estimated times" names={[34, 50]}>
       <Table.Tbody>
         {LINES.map(({ key, term, help, written }) => (
           <Table.Tr key={key} data-testid={`estimate-${key}`}>
             <Table.Td>
               <Term help={help}>{term}</Term>
             </Table.Td>
-            <Table.Td fw={600}>{written(estimate[key].value)}</Table.Td>
-            <Table.Td visibleFrom="sm" w="30%">
+            <Table.Td visibleFrom="sm">
               {estimate[key].high !== null && <ErrorBar {...estimate[key]} top={1.25 * estimate[key].high} />}
             </Table.Td>
-            <Table.Td c="dimmed">{band(estimate[key], written)}</Table.Td>
+            <Table.Td>
+              <Text fz="sm" fw={600}>
+                {written(estimate[key].value)}
+              </Text>
+              <Band {...estimate[key]} written={written} />
+            </Table.Td>
           </Table.Tr>
         ))}
       </Table.Tbody>
@@ -95,7 +104,13 @@ function Times({ estimate }: { estimate: CapacityPlan["estimate"] | null }) {
   );
 }
 
-/** Without a calibration nobody has measured how far off it is. */
-function band({ low, high }: Estimated, written: (value: number) => string): string {
-  return low === null || high === null ? "error unknown" : `${written(low)} – ${written(high)}`;
+type BandProps = Estimated & { written: (value: number) => string };
+
+function Band({ low, high, written }: BandProps) {
+  if (low === null || high === null) return null;
+  return (
+    <Text fz="xs" c="dimmed">
+      {written(low)} – {written(high)}
+    </Text>
+  );
 }
