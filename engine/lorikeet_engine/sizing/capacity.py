@@ -36,12 +36,12 @@ def arena_bytes(spec: ModelSpec, rank: int, *, modules: Collection[str], itemsiz
     return extent_grains(spec.n_layers, itemsize, blocks) * GRAIN * itemsize
 
 
-def bound_of(kv_concurrency: float, *, adapters: int, adapters_at_once: int) -> Literal["kv", "adapters"]:
+def bound_of(kv_concurrency: float, *, adapters: int, resident: int) -> Literal["kv", "adapters"]:
     """Which ledger limits how many requests run, when every adapter has a context that only it can use.
 
-    Requests on one adapter share it, so where all adapters are there at once, only the KV pool limits.
+    Requests on one adapter share it, so where all adapters are resident at once, only the KV pool limits.
     """
-    return "kv" if adapters <= adapters_at_once or kv_concurrency <= adapters_at_once else "adapters"
+    return "kv" if resident >= adapters or kv_concurrency <= resident else "adapters"
 
 
 def replicas_for(load: float, capacity: float, busy_share: float = BUSY_SHARE) -> int:
