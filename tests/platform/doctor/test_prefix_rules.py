@@ -47,7 +47,7 @@ def test_only_times_numbers_and_ids_are_called_dynamic(tokens: tuple[int, int], 
     [
         looked_up(heads(4, (1, 2))),  # a whole block in common
         looked_up(heads(3, (1, 2), n=7)),  # too few prompts
-        looked_up(heads(3, (1, 2), mean=12.0)),  # prompts of three blocks have little to find
+        looked_up(heads(3, (1, 2), mean=8.0)),  # prompts of two blocks have little to find
         looked_up(heads(3, (1, 2)), hit=51),
         looked_up(heads(3, None)),  # one is the other's beginning
         looked_up(heads(3, (1, 2)), knobs={"enable_prefix_caching": False}),

@@ -21,7 +21,7 @@ STALL_FACTOR: Final = 8.0  # a step beside a prompt that takes so many times a d
 STALL_S: Final = 0.05  # and at least so long
 LEAST_STALLS: Final = 2
 EXPECTED_FACTOR: Final = 4.0  # and so many times by the model that is fitted to the steps seen
-STALLED_SHARE: Final = 0.1  # of the time that answers were being made
+STALLED_SHARE: Final = 0.2  # of the time that answers were being made
 ALLOWED_FACTOR: Final = 4.0  # what a lower budget aims at
 
 LEAST_PROMPTS: Final = 5

@@ -14,7 +14,7 @@ from lorikeet_platform.doctor.schemas import Cost, Evidence, Finding
 from lorikeet_platform.engine_watch.report import setting_name
 
 LEAST_PROMPTS: Final = 8
-LONG_BLOCKS: Final = 3  # prompts of fewer blocks have little to find
+LONG_BLOCKS: Final = 2  # prompts of fewer blocks have little to find
 RARE_HITS: Final = 0.05  # of the tokens that were looked up
 LARGE_SHARE: Final = 0.3  # of a prompt is common to others
 SMALLEST_BLOCK: Final = 16
