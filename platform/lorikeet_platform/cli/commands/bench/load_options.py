@@ -27,29 +27,29 @@ ApiKeyEnv = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The record and the report go here.")]
 
 Workload = Annotated[Path | None, _option(WHAT, "A YAML file with tenants, keys, lengths and arrivals.")]
-InputLen = Annotated[int | None, _option(WHAT, "Tokens of a prompt. [default: 1024]", min=1)]
-OutputLen = Annotated[int | None, _option(WHAT, "Tokens that are asked for. [default: 128]", min=1)]
-RangeRatio = Annotated[float | None, _option(WHAT, "Lengths vary evenly by this share. [default: 0]", min=0)]
-PrefixLen = Annotated[int | None, _option(WHAT, "Tokens before each prompt, the same for all. [default: 0]", min=1)]
+InputLen = Annotated[int | None, _option(WHAT, "Tokens of a prompt. (default: 1024)", min=1)]
+OutputLen = Annotated[int | None, _option(WHAT, "Tokens that are asked for. (default: 128)", min=1)]
+RangeRatio = Annotated[float | None, _option(WHAT, "Lengths vary evenly by this share. (default: 0)", min=0)]
+PrefixLen = Annotated[int | None, _option(WHAT, "Tokens before each prompt, the same for all. (default: 0)", min=1)]
 LoraModules = Annotated[list[str] | None, _option(WHAT, "Adapters to ask for, the most popular first.", metavar="NAME")]
-ZipfExponent = Annotated[float | None, _option(WHAT, "Exponent of their popularity. [default: 1]", min=0)]
+ZipfExponent = Annotated[float | None, _option(WHAT, "Exponent of their popularity. (default: 1)", min=0)]
 PromptsAs = Annotated[
     Literal["ids", "words"] | None,
-    _option(WHAT, "Token ids or text. [default: ids for completions of a Lorikeet server]"),
+    _option(WHAT, "Token ids or text. (default: ids for completions of a Lorikeet server)"),
 ]
-VocabSize = Annotated[int | None, _option(WHAT, "Token ids are drawn below it. [default: 1000]", min=1)]
+VocabSize = Annotated[int | None, _option(WHAT, "Token ids are drawn below it. (default: 1000)", min=1)]
 IgnoreEos = Annotated[bool, _option(WHAT, "Answers shall go on to their full length.", "--ignore-eos")]
 
 RequestRate = Annotated[float | None, _option(WHEN, "Requests a second, whatever comes back; inf = all at once.")]
-Burstiness = Annotated[float | None, _option(WHEN, "Shape of gamma pauses; below 1 is burstier. [default: 1]")]
+Burstiness = Annotated[float | None, _option(WHEN, "Shape of gamma pauses; below 1 is burstier. (default: 1)")]
 Concurrency = Annotated[
     int | None, _option(WHEN, "Clients that wait for their answers.", "--concurrency", "--max-concurrency", min=1)
 ]
 Trace = Annotated[Path | None, _option(WHEN, "Requests as they were recorded, a JSON object a line.")]
-NumPrompts = Annotated[int | None, _option(WHEN, "Requests in all. [default: 100]", min=1)]
+NumPrompts = Annotated[int | None, _option(WHEN, "Requests in all. (default: 100)", min=1)]
 Duration = Annotated[float | None, _option(WHEN, "Seconds in which requests are sent.", min=0.1)]
 NumWarmups = Annotated[int, _option(WHEN, "Requests before those that count.", min=0)]
-Seed = Annotated[int | None, _option(WHEN, "Of lengths, pauses and prompts. [default: 1]")]
+Seed = Annotated[int | None, _option(WHEN, "Of lengths, pauses and prompts. (default: 1)")]
 
 PercentileMetrics = Annotated[str, _option(HOW, "Some of these.")]
 MetricPercentiles = Annotated[str, _option(HOW, "Of each of them.")]
