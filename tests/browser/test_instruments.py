@@ -1,4 +1,4 @@
-"""An operator reads findings, the engine's page, a plan and the costs of usage in a real Chromium, of an engine at work."""
+"""An operator reads findings, the engine's page, a plan and the costs of usage in a real Chromium."""
 
 from __future__ import annotations
 
