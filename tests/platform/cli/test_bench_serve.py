@@ -87,3 +87,31 @@ def test_a_file_that_is_no_record_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"format": 1}')
     assert failure_of(bench("report", str(tmp_path / "run.json"))).exit_code == ExitCode.LOCAL_FILES
     assert failure_of(bench("report", str(tmp_path / "none.json"))).exit_code == ExitCode.LOCAL_FILES
+
+
+GRID = """
+axis: prompt_tokens
+load: {prompt_tokens: [4, 8, 12], output_tokens: 3, concurrency: 2, requests_per_client: 2, pause_s: 0}
+"""
+
+
+def test_a_sweep_over_load_runs_on_a_running_server_and_nothing_else_does(tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(GRID)
+    (tmp_path / "knob.yaml").write_text(GRID + "engine: {max_num_seqs: 8}\n")
+    file = tmp_path / "run.json"
+    with openai_server() as server:
+        url = ("--url", server.url)
+        result = bench("sweep", str(tmp_path / "grid.yaml"), *url, "--json", str(file))
+        assert result.exit_code == 0, result.output
+        for arguments, named in (
+            ((str(tmp_path / "knob.yaml"), *url), "max_num_seqs"),
+            ((str(tmp_path / "grid.yaml"), *url, "--on", "engine"), "--on"),
+            ((str(tmp_path / "grid.yaml"), *url, "--static", "4"), "--static"),
+            ((str(tmp_path / "grid.yaml"), "--metrics-url", server.url), "--metrics-url"),
+        ):
+            refused = failure_of(bench("sweep", *arguments))
+            assert (refused.exit_code, named in refused.message) == (ExitCode.USAGE, True)
+    record = read_record(file)
+    assert (record.source, [point.setup["prompt_tokens"] for point in record.points]) == ("server", [4, 8, 12])
+    assert "ITL p50" in result.output
+    assert "KV in use" not in result.output

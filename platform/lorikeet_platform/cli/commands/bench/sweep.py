@@ -34,6 +34,10 @@ def sweep(
     device: Annotated[
         str | None, typer.Option("--device", help="Instead of the sweep's own: on an engine cpu, cuda or auto.")
     ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="Or on a running server, by a file whose grid is over load alone.")
+    ] = None,
+    metrics_url: Annotated[str, typer.Option("--metrics-url", help="That server's Prometheus metrics.")] = "",
     static: Annotated[
         int | None,
         typer.Option("--static", min=1, help="On the simulator: also serve the requests in static batches so large."),
@@ -47,12 +51,14 @@ def sweep(
     from lorikeet_engine.simulation.workload.strict_records import DescriptionError
     from lorikeet_platform.cli.commands.bench.sweep_tables import print_static, print_sweep
 
-    if static and on == "engine":
-        raise CommandFailed(ExitCode.USAGE, "--static is a mode of the simulator; an engine has no static batches")
+    _refuse_contradictions(on=on, url=url, metrics_url=metrics_url, device=device, static=static)
     try:
-        chosen = choose_scenario(scenario, on, model=model, device=device)
+        chosen = choose_scenario(scenario, "engine" if url else on, model=model, device=device)
         with _progress(chosen) as told:
-            record = _simulated(chosen, told) if on == "simulator" else _computed(chosen, scenario, told)
+            if url:
+                record = _served(chosen, url, model or "", metrics_url, told)
+            else:
+                record = _simulated(chosen, told) if on == "simulator" else _computed(chosen, scenario, told)
         runs = _in_static_batches(chosen, static) if static else []
     except DescriptionError as error:
         raise CommandFailed(ExitCode.USAGE, str(error)) from None
@@ -67,6 +73,17 @@ def sweep(
 
         draw(record, figures)
         say(f"Report drawn into {figures}.")
+
+
+def _refuse_contradictions(
+    *, on: str, url: str | None, metrics_url: str, device: str | None, static: int | None
+) -> None:
+    if static and (on == "engine" or url):
+        raise CommandFailed(ExitCode.USAGE, "--static is a mode of the simulator; an engine has no static batches")
+    if url and (on == "engine" or device):
+        raise CommandFailed(ExitCode.USAGE, "--url is a running server, on its own device; leave out --on and --device")
+    if metrics_url and not url:
+        raise CommandFailed(ExitCode.USAGE, "--metrics-url is a running server's; add its --url")
 
 
 @contextmanager
@@ -87,6 +104,29 @@ def _simulated(scenario: Scenario, told: Told) -> RunRecord:
     from lorikeet_engine.experiments.targets.on_simulator import simulator_target
 
     return run_sweep(scenario, simulator_target(scenario.model, scenario.device), lambda _: told())
+
+
+def _served(scenario: Scenario, url: str, model: str, metrics_url: str, told: Told) -> RunRecord:
+    """With the key of the environment; answers are asked for in their full length."""
+    import os
+
+    from lorikeet_engine.experiments.record import Machine
+    from lorikeet_engine.experiments.sweep import run_sweep
+    from lorikeet_platform.cli.commands.bench.serve import API_KEY, failures_told
+    from lorikeet_platform.tools.bench.load.target import find_target
+    from lorikeet_platform.tools.bench.server_target import ServerTarget
+
+    with failures_told():
+        target = find_target(
+            url,
+            api_key=os.environ.get(API_KEY, ""),
+            model=model,
+            endpoint="/v1/completions",
+            prompts=None,
+            metrics_url=metrics_url,
+        )
+        machine = Machine(model=target.model, device=target.url)
+        return run_sweep(scenario, ServerTarget(target, machine), lambda _: told())
 
 
 def _computed(scenario: Scenario, name_or_file: str, told: Told) -> RunRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lorikeet_engine.experiments.lines import LENGTH, Series, implied_bandwidth, itl_line, kv_line, series_of
-from lorikeet_engine.experiments.measures import Outcome, Peaks, peaks_of
+from lorikeet_engine.experiments.measures import Line, Outcome, Peaks, peaks_of
 from lorikeet_engine.experiments.record import RunRecord, SetupValue
 from lorikeet_engine.simulation.report.samples import mean
 from lorikeet_engine.simulation.static_batching import StaticRun
@@ -36,19 +36,20 @@ def print_sweep(record: RunRecord) -> None:
 
 
 def _cells(outcome: Outcome, axis: str, peaks: Peaks | None) -> tuple[str, ...]:
-    whole = outcome.window.whole
+    whole = outcome.window.whole if outcome.point.readings else None
+    tells_queue = any(request.queue_s is not None for request in outcome.served)
     return (
         _value(outcome.setup.get(axis)),
         f"{1000 * outcome.ttft_at(0.5):.1f} ms",
         f"{outcome.ttft_at(0.99):.2f} s",
-        f"{1000 * outcome.mean_queue:.0f} ms",
+        f"{1000 * outcome.mean_queue:.0f} ms" if tells_queue else "",
         f"{1000 * outcome.gap_at(0.5):.2f} ms",
         f"{1000 * outcome.gap_at(0.9):.1f} ms",
         f"{outcome.output_s:.0f}",
         f"{outcome.total_s:.0f}",
-        f"{100 * (outcome.kv_peak or 0.0):.1f} %",
-        f"{100 * whole.mfu(peaks):.1f} %" if peaks else "",
-        f"{100 * whole.mbu(peaks):.1f} %" if peaks else "",
+        "" if outcome.kv_peak is None else f"{100 * outcome.kv_peak:.1f} %",
+        f"{100 * whole.mfu(peaks):.1f} %" if peaks and whole else "",
+        f"{100 * whole.mbu(peaks):.1f} %" if peaks and whole else "",
     )
 
 
@@ -59,15 +60,22 @@ def _lines(series: Series, record: RunRecord) -> list[tuple[str, ...]]:
         return []
     label = ", ".join(f"{name} {_value(value)}" for name, value in series.named.items())
     clients = int(outcomes[0].setup["concurrency"])
-    kv, itl = kv_line(outcomes), itl_line(outcomes)
-    read_s = implied_bandwidth(itl, clients, record.machine.kv_bytes_per_token or 0)
+    itl = itl_line(outcomes)
+    if record.machine.kv_bytes_per_token is None or not all(o.point.pool_tokens for o in outcomes):
+        return [_itl_cells(label, itl, "")]  # a server that was not asked for its pool
+    kv = kv_line(outcomes)
+    read_s = implied_bandwidth(itl, clients, record.machine.kv_bytes_per_token)
     implied = f"as if KV were read at {read_s / 1e9:.1f} GB/s" if itl.slope > 0 else "does not rise: says nothing of KV"
     return [
         (f"KV in use at the peak  {label}".rstrip(), f"{kv.intercept:.0f} + {kv.slope:.3f} tokens a token",
          f"{clients} clients", f"R² {kv.r_squared:.6f}"),
-        (f"ITL p50  {label}".rstrip(), f"{1000 * itl.intercept:.2f} + {1000 * itl.slope:.5f} ms a token",
-         implied, f"R² {itl.r_squared:.6f}"),
+        _itl_cells(label, itl, implied),
     ]  # fmt: skip
+
+
+def _itl_cells(label: str, itl: Line, implied: str) -> tuple[str, ...]:
+    line = f"{1000 * itl.intercept:.2f} + {1000 * itl.slope:.5f} ms a token"
+    return (f"ITL p50  {label}".rstrip(), line, implied, f"R² {itl.r_squared:.6f}")
 
 
 def print_static(record: RunRecord, runs: Sequence[StaticRun], batch_size: int) -> None:
