@@ -18,10 +18,11 @@ import zmq
 
 from lorikeet_engine.build import Engine, build_engine
 from lorikeet_engine.config import EngineConfig, read_config
+from lorikeet_engine.cost import DeviceProfile
 from lorikeet_engine.design import describe
 from lorikeet_engine.errors import EngineError
 from lorikeet_engine.health import HealthServer
-from lorikeet_engine.metrics import families, render
+from lorikeet_engine.metrics import families, peaks, render
 from lorikeet_engine.outbox.journal import Journal
 from lorikeet_engine.profiling.step_timeline import MAX_STEPS, StepTimeline
 from lorikeet_engine.profiling.timeline import NOT_PROFILED
@@ -54,7 +55,7 @@ def main() -> int:
             journal=journal,
             timeline=timeline or NOT_PROFILED,
         )
-        health = _health_server(config, server)
+        health = _health_server(config, server, engine.profile)
     except zmq.ZMQError as error:
         sys.stderr.write(f"engine: endpoint {config.endpoint}: {error}\n")
         return 2
@@ -89,11 +90,11 @@ def _timeline(n_steps: str, file: str) -> StepTimeline:
     return StepTimeline(path, n_steps=int(n_steps))
 
 
-def _health_server(config: EngineConfig, server: EngineServer) -> HealthServer:
+def _health_server(config: EngineConfig, server: EngineServer, device: DeviceProfile) -> HealthServer:
     return HealthServer(
         host=config.health_host,
         port=config.health_port,
-        metrics=lambda: render(families(server.published)),
+        metrics=lambda: render((*families(server.published), *peaks(device))),
         is_live=lambda: time.monotonic() - server.last_turn_s < STANDSTILL_S,
         is_ready=lambda: not server.stopping,
     )

@@ -6,6 +6,6 @@ Tenants and adapters are labels only where a name says so, and only the busiest 
 
 from lorikeet_engine.metrics.collector import EngineCollector
 from lorikeet_engine.metrics.exposition import render
-from lorikeet_engine.metrics.families import POOL_STATES, families
+from lorikeet_engine.metrics.families import POOL_STATES, families, peaks
 
-__all__ = ["POOL_STATES", "EngineCollector", "families", "render"]
+__all__ = ["POOL_STATES", "EngineCollector", "families", "peaks", "render"]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from lorikeet_engine.cost import DeviceProfile
 from lorikeet_engine.cost_vector import COSTS
 from lorikeet_engine.latency_bounds import MEASURES
 from lorikeet_engine.metrics.shapes import COARSE, FINE, HistogramFamily, counter, counters, gauge, gauges
@@ -43,7 +44,7 @@ Family = Metric | HistogramFamily
 
 
 def families(stats: EngineStats) -> Iterator[Family]:
-    """Everything that the engine tells Prometheus."""
+    """Everything that the engine tells Prometheus of what it does; see `peaks` for what it is."""
     yield from _engine(stats)
     yield from _latencies(stats)
     yield from _tenants(stats)
@@ -54,6 +55,14 @@ def families(stats: EngineStats) -> Iterator[Family]:
     yield from _pressure(stats)
     yield from _work(stats)
     yield from _costs(stats)
+
+
+def peaks(device: DeviceProfile) -> Iterator[Family]:
+    """What utilisation refers to; constants of the device."""
+    yield gauge("device_peak_flops", "The device's dense peak, which MFU refers to, in FLOP/s", device.peak_flops)
+    yield gauge(
+        "device_peak_bandwidth_bytes", "The device's peak, which MBU refers to, in bytes/s", device.peak_bandwidth
+    )
 
 
 def _engine(stats: EngineStats) -> Iterator[Family]:

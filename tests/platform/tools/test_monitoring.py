@@ -22,6 +22,7 @@ from lorikeet_platform.tools.monitoring.files import contents, engine_metrics, g
 from lorikeet_platform.tools.monitoring.nothing import nothing
 from lorikeet_platform.tools.monitoring.panels import RANGE, grafana
 from tests.support.engine_figures import engine_stats
+from tests.support.scripted_engine_parts import PROFILE
 
 ROOT = Path(__file__).parents[3]
 # What Prometheus itself, or the discovery of targets, puts on every series.
@@ -136,6 +137,6 @@ def test_every_alert_says_what_to_do_and_whom_to_wake() -> None:
 
 def test_every_metric_of_a_working_engine_is_among_those_of_one_that_has_done_nothing() -> None:
     registry = CollectorRegistry()
-    EngineCollector(engine_stats, registry)
+    EngineCollector(engine_stats, PROFILE, registry)
     assert {entry.name for entry in entries(registry)} == {entry.name for entry in engine_metrics()}
     assert nothing(EngineStats).running == 0
