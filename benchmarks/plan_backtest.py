@@ -53,12 +53,15 @@ class Sizes:
     rounds: int  # requests of each client
 
 
-FULL, QUICK = Sizes(64, 2), Sizes(24, 2)
+FULL, QUICK = Sizes(64, 2), Sizes(64, 1)
 
-FILLING = 0  # a prompt such that eight answers end where the pool does
+FILLING = 0  # a prompt such that all clients' answers end where the pool does
 # (clients, prompt, adapters): learned from, and predicted. Only the last one wants more than the pool holds, since an
 # engine that has just preempted lets fewer run for a while.
-FITTED = ((1, 640, 0), (2, 64, 0), (16, 64, 0), (11, 384, 0), (8, FILLING, 0), (3, 192, 0), (5, 320, 8), (10, 64, 8))
+FITTED = (
+    *((1, 640, 0), (2, 64, 0), (16, 64, 0), (16, FILLING, 0), (8, FILLING, 0), (3, 192, 0)),
+    *((5, 320, 8), (10, 64, 8)),
+)
 PREDICTED = ((4, 256, 0), (6, 128, 4), (12, 512, 0))
 BEYOND = (4, 900, 0)
 
