@@ -174,3 +174,14 @@ def test_a_trace_is_replayed_as_it_was(tmp_path: Path) -> None:
 def test_a_trace_that_is_none_is_refused_with_its_line(tmp_path: Path, line: dict[str, object], said: str) -> None:
     with pytest.raises(DescriptionError, match=said):
         everything(recorded(tmp_path, LINE, LINE | line))
+
+
+def test_clients_of_a_closed_loop_send_apart_from_one_another() -> None:
+    group = tenants("t", arrivals=Arrivals(kind="closed", concurrency=3, think_s=1.0, apart_s=0.25))
+    described = workload(group, duration_s=100.0)
+    traffic = TenantTraffic(described, AdapterCatalogue(load_model(described.model)))
+    sent = [arrival for at in (0.0, 0.25, 0.5) for arrival in traffic.take(at)]
+    assert [arrival.at for arrival in sent] == [0.0, 0.25, 0.5]
+    for arrival in sent:
+        traffic.on_ended(arrival.request.request_id, 2.0)
+    assert [arrival.at for arrival in traffic.take(10.0)] == [3.0, 3.25, 3.5]

@@ -21,7 +21,10 @@ from lorikeet_platform.planning.pace import Ranges, StepSeconds, extent_of
 
 MIN_STEPS = 100
 STRETCHES, HELD_OUT = 20, 4  # of so many stretches of time every so manieth is kept out
-WEIGHING_ROUNDS = 4
+WEIGHING_ROUNDS = 15
+HUBER = 1.345  # standard deviations up to which errors count in full
+MAD_TO_SIGMA = 1.4826  # from the median of errors to a standard deviation
+LEAST_SPREAD = 1e-3
 SWEEPS = 3000
 HELD_SHARE = 0.9  # of the steps kept out, inside of the error span
 IDLE_GAP = 3.0  # steps further apart than so many times their length were not made one after another
@@ -113,16 +116,21 @@ def features(shape: StepShape) -> tuple[float, ...]:
 
 
 def fit(x: Array, y: Array) -> Array:
-    """Least squares on relative errors with coefficients that are not negative.
+    """Least squares on relative errors with coefficients that are not negative; what is far off counts less (Huber).
 
     Relative to what was predicted, in a few rounds: dividing by what was measured would let the steps that were fast
-    by chance count most, and every prediction would be low.
+    by chance count most, and every prediction would be low. Far off are steps that something else on the machine
+    made long, and those say nothing about what a step computes; they stay in the errors.
     """
-    scale = y.copy()
+    scale, weights = y.copy(), np.ones(len(y))
     coefficients = np.zeros(x.shape[1])
     for _ in range(WEIGHING_ROUNDS):
-        coefficients = _not_negative(x / scale[:, None], y / scale)
+        per_row = np.sqrt(weights) / scale
+        coefficients = _not_negative(x * per_row[:, None], y * per_row)
         scale = np.maximum(x @ coefficients, 0.1 * y)
+        off = np.abs(y / scale - 1)
+        usual = max(MAD_TO_SIGMA * float(np.median(off)), LEAST_SPREAD)
+        weights = np.minimum(1.0, HUBER * usual / np.maximum(off, 1e-12))
     return coefficients
 
 

@@ -19,6 +19,7 @@ from lorikeet_platform.planning.subject import Subject
 STEP_S, ROW_S, PATIENCE_S = 45e-6, 8e-6, 0.5
 WAVES = 3  # requests of each client of a closed loop: the first ones begin together, unlike any later
 ARRIVALS = 200  # requests of an open loop
+APART_S = 0.001  # between two clients' requests: the first of a wave begins alone
 NO_LIMIT = 1 << 40
 MOST_BUSY = 0.95  # with prompts; a queue for more than an engine can do has no mean
 ROUNDS = 60  # of the fixed point between how many run and how long they take
@@ -43,7 +44,7 @@ class Load:
     rank: int = 16
     targets: tuple[str, ...] = ("q_proj", "v_proj")
     requests_per_client: int = 0
-    pause_s: float = 0.0
+    pause_s: float = 0.003
 
     @property
     def context(self) -> int:
@@ -154,7 +155,7 @@ class _Watched:
 def _clients(load: Load) -> TenantGroup:
     return TenantGroup(
         name="plan",
-        arrivals=Arrivals(kind="closed", concurrency=load.concurrency, think_s=load.pause_s)
+        arrivals=Arrivals(kind="closed", concurrency=load.concurrency, think_s=load.pause_s, apart_s=APART_S)
         if load.concurrency
         else Arrivals(kind="poisson", rate=load.requests_per_s),
         prompt=Lengths(value=load.prompt_tokens),

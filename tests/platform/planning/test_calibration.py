@@ -68,6 +68,8 @@ def test_a_few_very_slow_steps_widen_the_errors_and_leave_the_middle() -> None:
         for i, step in enumerate(samples)
     ]
     learned = calibrate(slow)
+    for shape in shapes_of(batches=(3, 7), contexts=(100, 200)):
+        assert learned.step_seconds(shape) == pytest.approx(seconds_of(shape), rel=0.05)
     assert learned.error_span[1] > 2
     assert learned.error_p50 < 0.3
 

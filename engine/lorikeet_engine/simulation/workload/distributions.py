@@ -65,7 +65,7 @@ class Arrivals:
         kind: "poisson" (`rate` a second); "gamma" (`rate` a second, pauses of shape `burstiness`: 1 = poisson, less is
             burstier, more is steadier); "bursty" (`rate` on average, but only in bursts of about `burst_s` seconds at
             `factor` times that rate); "closed" (`concurrency` clients, each of which sends its next request `think_s`
-            seconds after its last one ended).
+            seconds after its last one ended, and `apart_s` after another client's at the least).
         start_s: when the first may come.
         stop_s: when the last may come; 0 = when the workload ends.
     """
@@ -77,13 +77,16 @@ class Arrivals:
     burst_s: float = 10.0
     concurrency: int = 0
     think_s: float = 0.0
+    apart_s: float = 0.0
     start_s: float = 0.0
     stop_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.kind == "closed":
-            if self.concurrency < 1 or self.think_s < 0:
-                raise DescriptionError("closed arrivals need a concurrency of at least 1, and no negative think_s")
+            if self.concurrency < 1 or min(self.think_s, self.apart_s) < 0:
+                raise DescriptionError(
+                    "closed arrivals need a concurrency of at least 1, no negative think_s or apart_s"
+                )
         elif self.rate <= 0:
             raise DescriptionError(f"{self.kind} arrivals need a rate above 0")
         if self.burstiness <= 0:

@@ -99,12 +99,13 @@ class TenantTraffic:
         ]
         self._times: list[Iterator[float] | None] = []
         self._closed: dict[str, int] = {}  # request id -> closed group that waits for its end
+        self._free_s: dict[int, float] = {}  # closed group -> when the next of its clients may send
         for index, group in enumerate(workload.tenants):
             arrivals = group.arrivals
             if arrivals.kind == "closed":
                 self._times.append(None)
                 for _ in range(arrivals.concurrency):
-                    self._settle(arrivals.start_s, index)
+                    self._settle_closed(arrivals.start_s, index)
             else:
                 self._times.append(arrivals.times(Random(f"{workload.seed}/{group.name}/arrivals")))
                 self._settle_next(index)
@@ -129,12 +130,17 @@ class TenantTraffic:
     def on_ended(self, request_id: str, now: float) -> None:
         index = self._closed.pop(request_id, None)
         if index is not None:
-            self._settle(now + self._groups[index].group.arrivals.think_s, index)
+            self._settle_closed(now + self._groups[index].group.arrivals.think_s, index)
 
     def _settle_next(self, index: int) -> None:
         times = self._times[index]
         assert times is not None, "only open groups have times of their own"
         self._settle(next(times), index)
+
+    def _settle_closed(self, at: float, index: int) -> None:
+        at = max(at, self._free_s.get(index, 0.0))
+        self._free_s[index] = at + self._groups[index].group.arrivals.apart_s
+        self._settle(at, index)
 
     def _settle(self, at: float, index: int) -> None:
         stop_s = self._groups[index].group.arrivals.stop_s or self._end_s
