@@ -22,7 +22,7 @@ from lorikeet_engine.cost import DeviceProfile
 from lorikeet_engine.design import describe
 from lorikeet_engine.errors import EngineError
 from lorikeet_engine.health import HealthServer
-from lorikeet_engine.metrics import families, peaks, render
+from lorikeet_engine.metrics import families, process, render
 from lorikeet_engine.outbox.journal import Journal
 from lorikeet_engine.profiling.step_timeline import MAX_STEPS, StepTimeline
 from lorikeet_engine.profiling.timeline import NOT_PROFILED
@@ -91,11 +91,14 @@ def _timeline(n_steps: str, file: str) -> StepTimeline:
 
 
 def _health_server(config: EngineConfig, server: EngineServer, device: DeviceProfile) -> HealthServer:
+    def turn_age_s() -> float:
+        return time.monotonic() - server.last_turn_s
+
     return HealthServer(
         host=config.health_host,
         port=config.health_port,
-        metrics=lambda: render((*families(server.published), *peaks(device))),
-        is_live=lambda: time.monotonic() - server.last_turn_s < STANDSTILL_S,
+        metrics=lambda: render((*families(server.published), *process(device, turn_age_s=turn_age_s()))),
+        is_live=lambda: turn_age_s() < STANDSTILL_S,
         is_ready=lambda: not server.stopping,
     )
 

@@ -6,6 +6,6 @@ Tenants and adapters are labels only where a name says so, and only the busiest 
 
 from lorikeet_engine.metrics.collector import EngineCollector
 from lorikeet_engine.metrics.exposition import render
-from lorikeet_engine.metrics.families import POOL_STATES, families, peaks
+from lorikeet_engine.metrics.families import POOL_STATES, families, process
 
-__all__ = ["POOL_STATES", "EngineCollector", "families", "peaks", "render"]
+__all__ = ["POOL_STATES", "EngineCollector", "families", "process", "render"]

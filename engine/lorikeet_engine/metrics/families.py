@@ -44,7 +44,7 @@ Family = Metric | HistogramFamily
 
 
 def families(stats: EngineStats) -> Iterator[Family]:
-    """Everything that the engine tells Prometheus of what it does; see `peaks` for what it is."""
+    """Everything that the engine tells Prometheus of what it does; see `process` for the rest."""
     yield from _engine(stats)
     yield from _latencies(stats)
     yield from _tenants(stats)
@@ -57,8 +57,9 @@ def families(stats: EngineStats) -> Iterator[Family]:
     yield from _costs(stats)
 
 
-def peaks(device: DeviceProfile) -> Iterator[Family]:
-    """What utilisation refers to; constants of the device."""
+def process(device: DeviceProfile, *, turn_age_s: float) -> Iterator[Family]:
+    """What the loop cannot tell of itself: how long ago it turned, and what utilisation refers to."""
+    yield gauge("engine_last_turn_age_seconds", "Seconds since the engine's loop turned last", turn_age_s)
     yield gauge("device_peak_flops", "The device's dense peak, which MFU refers to, in FLOP/s", device.peak_flops)
     yield gauge(
         "device_peak_bandwidth_bytes", "The device's peak, which MBU refers to, in bytes/s", device.peak_bandwidth

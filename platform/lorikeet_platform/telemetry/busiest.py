@@ -14,6 +14,7 @@ from typing import Final
 OTHER: Final = "other"
 PLACES: Final = 50
 TERM_S: Final = 3600.0
+FIRST_TERM_S: Final = 60.0  # whoever comes first after a start need not be the busiest
 KNOWN: Final = 4096  # names whose business is remembered between elections
 
 
@@ -30,13 +31,14 @@ class Busiest:
         on_lost: Callable[[str], None],
         places: int = PLACES,
         term_s: float = TERM_S,
+        first_term_s: float = FIRST_TERM_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._on_lost, self._places, self._term_s, self._clock = on_lost, places, term_s, clock
         self._business: Counter[str] = Counter()
         self._elected: set[str] = set()
         self._shown: set[str] = set()  # those of them that were given out as a label
-        self._ends_at = clock() + term_s
+        self._ends_at = clock() + min(first_term_s, term_s)
 
     def label(self, name: str, amount: float) -> str:
         """The name itself or `OTHER`, for business of that amount."""
@@ -45,7 +47,7 @@ class Busiest:
         self._business[name] += amount  # type: ignore[assignment]
         if len(self._business) > KNOWN:
             self._business = Counter(dict(self._business.most_common(KNOWN // 2)))
-        if name not in self._elected and len(self._elected) < self._places:
+        if name not in self._elected and len(self._elected) < self._places and amount > 0:
             self._elected.add(name)
         if name not in self._elected:
             return OTHER

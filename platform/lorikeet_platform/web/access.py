@@ -11,6 +11,7 @@ with a route for keys whose handler names no scope.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Final
 
@@ -60,14 +61,18 @@ async def tenant_key(request: Request) -> Principal:
     wanted = scopes_of(handler)
     if wanted is None:  # the check at start refuses such a route; one that came by another way is not served either
         raise UndeclaredRoute([handler.__name__])
-    result = "ok"
+    result = "internal_error"
     try:
         with current_trace().phase("auth"):
             caller = await _authenticated(request, context)
         current_trace().note(lorikeet__tenant_id=caller.tenant_id, lorikeet__key_id=caller.key_id)
         check_scope(caller, *wanted)
+        result = "ok"
     except PlatformError as refusal:
         result = refusal.code
+        raise
+    except asyncio.CancelledError:
+        result = "client_cancelled"
         raise
     finally:
         context.metrics.authentications.labels(result).inc()

@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from lorikeet_engine.cost_vector import COSTS
-from lorikeet_engine.metrics import POOL_STATES, EngineCollector, families, peaks, render
+from lorikeet_engine.metrics import POOL_STATES, EngineCollector, families, process, render
 from lorikeet_engine.stats import BOUNDS_S, MEASURES, EngineStats, TenantLoad
 from tests.support.engine_figures import A_POOL, adapter_use, engine_stats, histogram, resident
 from tests.support.scripted_engine_parts import PROFILE
@@ -20,7 +20,7 @@ POOLS = ("kv", "adapters", "host", "swap")
 
 def value(name: str, stats: EngineStats | None = None, /, **labels: str) -> float | None:
     collected = CollectorRegistry()
-    EngineCollector(lambda: stats or engine_stats(), PROFILE, collected)
+    EngineCollector(lambda: families(stats or engine_stats()), collected)
     return collected.get_sample_value(f"lorikeet_{name}", labels)
 
 
@@ -140,8 +140,9 @@ def test_what_is_written_is_what_a_registry_has() -> None:
     odd = 'a "b"\n\\c'
     stats = engine_stats(busiest_tenants=[odd], histograms=[histogram("e2e", "tenant", odd, 1.0, 500.0)])
     collected = CollectorRegistry()
-    EngineCollector(lambda: stats, PROFILE, collected)
-    text = render((*families(stats), *peaks(PROFILE))).decode()
+    told = (*families(stats), *process(PROFILE, turn_age_s=1.5))
+    EngineCollector(lambda: told, collected)
+    text = render(told).decode()
     read = {family.name: family for family in text_string_to_metric_families(text)}
     for family in collected.collect():
         assert (read[family.name].type, read[family.name].documentation) == (family.type, family.documentation)

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from structlog.testing import capture_logs
 
+from lorikeet_engine.client import Delta
 from lorikeet_engine.errors import EngineFailure
 from lorikeet_platform.settings import TracingSettings
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
@@ -114,6 +115,13 @@ def test_of_what_goes_well_a_share_is_kept_and_of_what_fails_or_is_slow_all(gate
     assert collector.spans() == []
     gateway.engine.scripts.append([EngineFailure("broken")])
     assert gateway.post(CHAT).status_code == 500
+    assert collector.root().status.status_code.name == "ERROR"
+
+
+def test_a_stream_that_broke_after_its_200_is_kept_as_a_failure(gateway: Gateway) -> None:
+    collector = Collector(gateway, share=0.0)
+    gateway.engine.scripts.append([Delta("Hello"), EngineFailure("broken")])
+    assert gateway.post(CHAT | {"stream": True}).status_code == 200
     assert collector.root().status.status_code.name == "ERROR"
 
 

@@ -51,6 +51,16 @@ def test_a_newcomer_with_most_business_has_a_place_after_the_next_election_and_n
     assert busiest.label("ben", 1) == OTHER
 
 
+def test_who_has_no_business_has_no_place_and_the_first_term_is_short() -> None:
+    clock = Hour()
+    busiest = Busiest(on_lost=lambda _: None, places=2, clock=clock)
+    assert [busiest.label(name, 0) for name in ("anna", "ben")] == [OTHER, OTHER]
+    assert [busiest.label(name, 1) for name in ("clara", "dora")] == ["clara", "dora"]
+    assert busiest.label("emil", 1000) == OTHER
+    clock.now = 61.0
+    assert busiest.label("emil", 1) == "emil"
+
+
 def test_ten_thousand_tenants_make_no_more_than_fifty_one_series_of_a_kind() -> None:
     registry = CollectorRegistry()
     metrics = GatewayMetrics(registry)

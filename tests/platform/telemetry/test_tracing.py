@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -11,6 +12,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from lorikeet_platform.settings import TracingSettings
+from lorikeet_platform.telemetry.tracing.otel import CLOSE_S
 from lorikeet_platform.telemetry.tracing.tracer import Ending, TracingUnavailable, Untraced, open_tracer
 
 SCOPE = {"type": "http", "headers": [], "client": ("10.0.0.1", 1)}
@@ -65,6 +67,14 @@ def test_what_is_left_is_sent_when_the_gateway_ends(collector: Collector) -> Non
     assert [a.value.string_value for a in resource.resource.attributes if a.key == "service.name"] == [
         "lorikeet-gateway"
     ]
+
+
+def test_a_collector_that_is_away_holds_up_no_stop() -> None:
+    tracer = open_tracer(TracingSettings(endpoint="http://127.0.0.1:9", share=1.0), ())
+    tracer.end(tracer.begin(SCOPE), Ending("POST", "/v1/completions", 200, 0.2))
+    began = time.monotonic()
+    tracer.close()
+    assert time.monotonic() - began < 2 * CLOSE_S
 
 
 def test_nothing_is_traced_without_an_endpoint() -> None:

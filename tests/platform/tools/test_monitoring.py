@@ -13,9 +13,9 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from lorikeet_engine.metrics import EngineCollector
+from lorikeet_engine.metrics import EngineCollector, families, process
 from lorikeet_engine.stats import EngineStats
-from lorikeet_platform.tools.monitoring.alerts import GROUPS, prometheus
+from lorikeet_platform.tools.monitoring.alerts import GROUPS, Alert, prometheus
 from lorikeet_platform.tools.monitoring.boards import BOARDS
 from lorikeet_platform.tools.monitoring.catalogue import Entry, entries
 from lorikeet_platform.tools.monitoring.files import contents, engine_metrics, gateway_metrics
@@ -135,8 +135,34 @@ def test_every_alert_says_what_to_do_and_whom_to_wake() -> None:
     assert yaml.safe_load((ROOT / "helm/lorikeet/alerts/lorikeet.yaml").read_text()) == prometheus()
 
 
+def sums(node: Any) -> Iterator[Any]:
+    """Both sides of every sum."""
+    if isinstance(node, promql_parser.BinaryExpr):
+        if str(node.op) == "+":
+            yield from (node.lhs, node.rhs)
+        yield from sums(node.lhs)
+        yield from sums(node.rhs)
+    elif isinstance(node, promql_parser.ParenExpr):
+        yield from sums(node.expr)
+
+
+@pytest.mark.parametrize("alert", [pytest.param(a, id=a.name) for alerts in GROUPS.values() for a in alerts])
+def test_a_series_that_is_not_there_yet_silences_no_alert(alert: Alert) -> None:
+    """What is added to an empty vector is empty: every part of a sum falls back to 0."""
+    for part in sums(parsed(alert.expression)):
+        assert not list(selectors(part)) or re.search(r"or\s+vector\(0", str(part))
+
+
+def test_probes_and_scrapes_burn_no_errors() -> None:
+    for alerts in GROUPS.values():
+        for alert in alerts:
+            for selector in selectors(parsed(alert.expression)):
+                if selector.name == "lorikeet_gateway_requests_total":
+                    assert ("route", "/v1/.*") in {(m.name, m.value) for m in selector.matchers.matchers}
+
+
 def test_every_metric_of_a_working_engine_is_among_those_of_one_that_has_done_nothing() -> None:
     registry = CollectorRegistry()
-    EngineCollector(engine_stats, PROFILE, registry)
+    EngineCollector(lambda: (*families(engine_stats()), *process(PROFILE, turn_age_s=1.0)), registry)
     assert {entry.name for entry in entries(registry)} == {entry.name for entry in engine_metrics()}
     assert nothing(EngineStats).running == 0

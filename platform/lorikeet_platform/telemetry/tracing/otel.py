@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import threading
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -30,7 +31,8 @@ from lorikeet_platform.telemetry.tracing.traceparent import parse_traceparent
 from lorikeet_platform.telemetry.tracing.tracer import Ending
 
 SERVICE: Final = "lorikeet-gateway"
-CLOSE_MS: Final = 2000
+CLOSE_S: Final = 2.0
+OUR_FAULT: Final = "server_error"  # an outcome of `usage.ledger`
 NS: Final = 1_000_000_000
 
 
@@ -73,16 +75,17 @@ class OpenTelemetryTracer:
             self._send(trace, ending)
 
     def close(self) -> None:
-        """Send what is left; waits a little for it."""
-        self._provider.force_flush(CLOSE_MS)
-        self._provider.shutdown()
+        """Send what is left; waits a little for it, whatever the exporter's own patience is."""
+        ending = threading.Thread(target=self._provider.shutdown, name="last-traces", daemon=True)
+        ending.start()
+        ending.join(CLOSE_S)
 
     def _is_trusted(self, scope: Scope) -> bool:
         peer = parse_address(scope["client"][0]) if scope.get("client") else None
         return peer is not None and is_within(peer, self._trusted)
 
     def _is_kept(self, trace: RequestTrace, ending: Ending) -> bool:
-        if ending.status >= 500 or ending.seconds >= self._settings.slow_s:
+        if _has_failed(trace, ending) or ending.seconds >= self._settings.slow_s:
             return True
         if trace.parent is not None:
             return trace.parent.is_sampled
@@ -103,12 +106,17 @@ class OpenTelemetryTracer:
                 **trace.attributes,
             },
         )
-        if ending.status >= 500:
+        if _has_failed(trace, ending):
             root.set_status(api.StatusCode.ERROR)
         inside = api.set_span_in_context(root, Context())
         for phase in trace.phases:
             self._tracer.start_span(phase.name, context=inside, start_time=phase.start_ns).end(phase.end_ns)
         root.end(trace.start_ns + int(ending.seconds * NS))
+
+
+def _has_failed(trace: RequestTrace, ending: Ending) -> bool:
+    """A stream that broke had its 200 before."""
+    return ending.status >= 500 or trace.attributes.get("lorikeet.outcome") == OUR_FAULT
 
 
 def over_http(settings: TracingSettings, trusted_proxies: Sequence[Network]) -> OpenTelemetryTracer:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 AVAILABILITY: Final = 0.9995  # of requests, a month
-FAILED: Final = 'status=~"5.."'
+TENANTS: Final = 'route=~"/v1/.*"'  # probes and scrapes are nobody's requests
+FAILED: Final = f'{TENANTS}, status=~"5..", status!="503"'  # a 503 is a refusal in time; an engine that is away pages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +27,11 @@ def _burns(times: float, long: str, short: str) -> str:
     """Errors use up the month's allowance so many times too fast, over a long window and still over a short one."""
     share = (
         "sum(rate(lorikeet_gateway_requests_total{{{failed}}}[{window}]))"
-        " / sum(rate(lorikeet_gateway_requests_total[{window}]))"
+        " / sum(rate(lorikeet_gateway_requests_total{{{tenants}}}[{window}]))"
     )
     bound = f"> {times} * {1 - AVAILABILITY:.4f}"
-    return " and ".join(f"({share.format(failed=FAILED, window=window)} {bound})" for window in (long, short))
+    shares = [share.format(failed=FAILED, tenants=TENANTS, window=window) for window in (long, short)]
+    return " and ".join(f"({burnt} {bound})" for burnt in shares)
 
 
 SERVICE: Final[Sequence[Alert]] = (
@@ -58,6 +60,14 @@ SERVICE: Final[Sequence[Alert]] = (
         text="No engine's metrics are there: it is down, still loading, or Prometheus does not reach port 8100.",
     ),
     Alert(
+        name="LorikeetEngineHangs",
+        expression="max by (instance) (lorikeet_engine_last_turn_age_seconds) > 30",
+        wait="0m",
+        severity="page",
+        summary="An engine's loop has not turned for half a minute",
+        text="A step hangs in the device or in a library. After two minutes the liveness probe ends the process.",
+    ),
+    Alert(
         name="LorikeetEngineStandsStill",
         expression=(
             "lorikeet_engine_waiting_requests > 0 and on (instance)"
@@ -79,8 +89,9 @@ SERVICE: Final[Sequence[Alert]] = (
     Alert(
         name="LorikeetRefusesWork",
         expression=(
-            "sum(rate(lorikeet_refusals_total[10m])) + sum(rate(lorikeet_expired_requests_total[10m]))"
-            " > 0.05 * sum(rate(lorikeet_gateway_requests_total[10m]))"
+            "(sum(rate(lorikeet_refusals_total[10m])) or vector(0))"
+            " + (sum(rate(lorikeet_expired_requests_total[10m])) or vector(0))"
+            f" > 0.05 * (sum(rate(lorikeet_gateway_requests_total{{{TENANTS}}}[10m])) or vector(0))"
         ),
         wait="10m",
         severity="ticket",
@@ -89,8 +100,8 @@ SERVICE: Final[Sequence[Alert]] = (
     ),
     Alert(
         name="LorikeetFinding",
-        expression="max by (rule) (lorikeet_findings) == 1",
-        wait="15m",
+        expression="max by (rule) (lorikeet_findings) == 1",  # the doctor has seen it more than once by then
+        wait="2m",
         severity="ticket",
         summary="The doctor has found something: {{ $labels.rule }}",
         text="`lorikeet doctor` shows the evidence, what it costs, and the setting that mends it.",
@@ -174,12 +185,16 @@ SECURITY: Final[Sequence[Alert]] = (
         name="LorikeetKeysAreGuessed",
         expression=(
             'sum(rate(lorikeet_gateway_authentications_total{result="invalid_api_key"}[10m]))'
-            ' > 10 * sum(rate(lorikeet_gateway_authentications_total{result="invalid_api_key"}[1d] offset 1h)) + 1'
+            ' > 10 * (sum(rate(lorikeet_gateway_authentications_total{result="invalid_api_key"}[1d] offset 1h))'
+            " or vector(0)) + 1"
         ),
         wait="10m",
         severity="ticket",
         summary="Ten times as many wrong keys as usual",
-        text="Somebody tries keys, or a customer's deployment has an old one. The gateways' log has the addresses.",
+        text=(
+            "Somebody tries keys, or a customer's deployment has an old one. What one address may try is bounded;"
+            " the proxy's log has the addresses."
+        ),
     ),
 )
 

@@ -10,7 +10,7 @@ from typing import Final
 import yaml
 from prometheus_client import CollectorRegistry
 
-from lorikeet_engine.metrics import EngineCollector
+from lorikeet_engine.metrics import EngineCollector, families, process
 from lorikeet_engine.simulation.shipped import load_device
 from lorikeet_engine.stats import EngineStats
 from lorikeet_platform.db.migrate import upgrade
@@ -58,5 +58,5 @@ def gateway_metrics() -> list[Entry]:
 def engine_metrics() -> list[Entry]:
     """Of an engine that has done nothing: every name is there."""
     registry = CollectorRegistry()
-    EngineCollector(lambda: nothing(EngineStats), load_device("cpu2"), registry)
+    EngineCollector(lambda: (*families(nothing(EngineStats)), *process(load_device("cpu2"), turn_age_s=0.0)), registry)
     return entries(registry)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lorikeet_platform.tools.monitoring.alerts import FAILED
+from lorikeet_platform.tools.monitoring.alerts import FAILED, TENANTS
 from lorikeet_platform.tools.monitoring.panels import Board, Panel, Query, quantile, quantiles, rate
 
 REQUESTS: Final = "lorikeet_gateway_requests_total"
@@ -25,8 +25,8 @@ SERVICE: Final = Board(
             ),
             Panel(
                 title="Failed",
-                text="The part of all answers that were 5xx. The objective is below 0.05 % of a month.",
-                queries=[Query(f"{rate(REQUESTS, where=FAILED)} / {rate(REQUESTS)}", "5xx")],
+                text="The part of answers that were 5xx but no refusals (503). The objective is below 0.05 % of a month.",
+                queries=[Query(f"{rate(REQUESTS, where=FAILED)} / {rate(REQUESTS, where=TENANTS)}", "5xx")],
                 unit="percentunit",
             ),
             Panel(
