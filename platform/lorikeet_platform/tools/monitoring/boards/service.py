@@ -25,7 +25,7 @@ SERVICE: Final = Board(
             ),
             Panel(
                 title="Failed",
-                text="The part of answers that were 5xx but no refusals (503). The objective is below 0.05 % of a month.",
+                text="Answers that were 5xx but no refusals (503). The objective is below 0.05 % of a month.",
                 queries=[Query(f"{rate(REQUESTS, where=FAILED)} / {rate(REQUESTS, where=TENANTS)}", "5xx")],
                 unit="percentunit",
             ),
