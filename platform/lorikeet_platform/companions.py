@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 from lorikeet_platform.auth.api_keys import Authenticator
 from lorikeet_platform.auth.notices import Notice, NoticeBoard
 from lorikeet_platform.context import PlatformContext
-from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.fleet import GatewayPresence
 from lorikeet_platform.inference.service import InferenceService
 from lorikeet_platform.telemetry.metrics import GatewayMetrics
@@ -35,10 +34,10 @@ async def companions(context: PlatformContext, inference: InferenceService) -> A
     async with (
         _heard(context.notices),
         _traced(context.tracer),
-        _lag_watched(context.metrics),
+        _beside(_watch_lag(context.metrics)),
         _present(context.presence),
         _last_use_written(context.authenticator),
-        _watched(context.watch),
+        _beside(context.watch.run()),
         _settled(inference),
     ):
         yield
@@ -51,14 +50,15 @@ def end_what_runs(inference: InferenceService, notice: Notice) -> None:
 
 
 @asynccontextmanager
-async def _lag_watched(metrics: GatewayMetrics) -> AsyncIterator[None]:
-    watching = asyncio.create_task(_watch_lag(metrics))
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """`work` runs for the length of the block, and has ended when it is over."""
+    task = asyncio.create_task(work)
     try:
         yield
     finally:
-        watching.cancel()
+        task.cancel()
         with suppress(asyncio.CancelledError):
-            await watching
+            await task
 
 
 async def _watch_lag(metrics: GatewayMetrics) -> None:
@@ -106,25 +106,11 @@ async def _settled(inference: InferenceService) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _watched(watch: EngineWatch) -> AsyncIterator[None]:
-    watching = asyncio.create_task(watch.run())
-    try:
-        yield
-    finally:
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
-
-
-@asynccontextmanager
 async def _last_use_written(authenticator: Authenticator) -> AsyncIterator[None]:
-    flushing = asyncio.create_task(_flush_last_used(authenticator))
     try:
-        yield
+        async with _beside(_flush_last_used(authenticator)):
+            yield
     finally:
-        flushing.cancel()
-        with suppress(asyncio.CancelledError):
-            await flushing
         await asyncio.to_thread(authenticator.flush_last_used)
 
 
