@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from lorikeet_engine.cost import StepWork, intensity, mbu, mfu
-from lorikeet_engine.experiments.record import Machine, PointRecord, Reading, RequestRecord
+from lorikeet_engine.experiments.record import Machine, PointRecord, Reading
 from lorikeet_engine.simulation.report.samples import mean, percentile
 
 
@@ -124,7 +124,8 @@ class Outcome:
         self.point = point
         self.setup = point.setup
         self.served = [request for request in point.requests if request.outcome == "ok"]
-        self._ttft = sorted(_ttft(request) for request in self.served)
+        firsts = ((request.first_s, request.sent_s) for request in self.served)
+        self._ttft = sorted(first_s - sent_s for first_s, sent_s in firsts if first_s is not None)
 
     def ttft_at(self, share: float) -> float:
         """From the moment that a request was due to its first token."""
@@ -174,7 +175,3 @@ class Outcome:
     def reading_at(self, seconds: float) -> Reading:
         """The last one until then."""
         return next(reading for reading in reversed(self.point.readings) if reading.at_s <= seconds)
-
-
-def _ttft(request: RequestRecord) -> float:
-    return request.first_s - request.sent_s if request.first_s is not None else 0.0

@@ -83,6 +83,8 @@ class Generator:
         n_pieces, n_tokens: pieces of text that came, and the tokens that the server says it sent, of the same requests.
         n_differing: requests in which those two differ.
         n_without_usage: requests whose server told no counts; theirs are the generator's own.
+        n_pauses, paused_s: how often clients that wait for answers waited longer, since they were not served, and for
+            how long in all.
     """
 
     late_p99_s: float
@@ -94,6 +96,8 @@ class Generator:
     n_tokens: int
     n_differing: int
     n_without_usage: int
+    n_pauses: int = 0
+    paused_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,8 @@ def test_what_the_counters_say_is_what_the_requests_got() -> None:
     assert outcome.output_s == pytest.approx(outcome.window.output_s)
     assert outcome.total_s == pytest.approx((8 * 16 + 8 * 64) / point.seconds)
     assert outcome.ttft_at(1.0) == max((r.first_s or 0) - r.sent_s for r in point.requests)
+    mute = replace(point.requests[0], first_s=None, last_s=None, n_output=0)
+    assert Outcome(replace(point, requests=[mute, *point.requests[1:]])).ttft_at(0.0) > 0.0
 
 
 def test_o1_11_mfu_over_mbu_is_intensity_over_ridge_in_every_window_of_a_simulation() -> None:

@@ -33,6 +33,8 @@ class Lengths:
     max: int = 1 << 20
 
     def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.mean, self.sigma, *self.weights))):
+            raise DescriptionError(f"{self.kind} lengths need finite numbers")
         if not 1 <= self.min <= self.max:
             raise DescriptionError(f"lengths run from min {self.min} to max {self.max}; 1 <= min <= max")
         if self.kind == "constant" and self.value < 1:
@@ -82,6 +84,9 @@ class Arrivals:
     stop_s: float = 0.0
 
     def __post_init__(self) -> None:
+        pauses = (self.think_s, self.apart_s, self.burst_s, self.start_s, self.stop_s)
+        if not all(map(math.isfinite, (self.rate, self.burstiness, self.factor, *pauses))):
+            raise DescriptionError(f"{self.kind} arrivals need finite numbers")
         if self.kind == "closed":
             if self.concurrency < 1 or min(self.think_s, self.apart_s) < 0:
                 raise DescriptionError(
