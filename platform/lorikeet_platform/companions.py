@@ -1,7 +1,7 @@
 """What runs beside the tenant application, from before its first request until after its last.
 
-Begun in this order, ended in the reverse: hearing of what other processes change, presence, the times of keys' last
-use, watching the engine, settling. Whatever serves requests may count on all of it; a server ends its connections
+Begun in this order, ended in the reverse: hearing of what other processes change, traces, presence, the times of keys'
+last use, watching the engine, settling. Whatever serves requests may count on all of it; a server ends its connections
 before it ends its application, so nothing is admitted any more when the first of these stops, and what this gateway
 admitted is settled before it is gone from the others' sight.
 """
