@@ -55,7 +55,7 @@ class Launcher(Protocol):
 
     def launch(self, plan: StepPlan) -> None: ...
     def collect(self) -> StepResult:
-        """The outcome of the launched step; waits for it."""
+        """The outcome of the launched step; waits for it, and says how long."""
         ...
 
 
@@ -115,7 +115,6 @@ class Flight:
 
     plan: StepPlan
     kind: str
-    began: float
     running: int
     waiting: int
     kv_used_bytes: int
@@ -231,7 +230,7 @@ class EngineLoop:
             self._move_images()
         if plan is None:
             return events
-        flight = self._flight_of(plan, now)
+        flight = self._flight_of(plan)
         self._timeline.computes(plan, flight.kind)
         # A failed placement leaves the arena unknown: it ends the process, not one request.
         with phase("place"):
@@ -247,7 +246,7 @@ class EngineLoop:
             raise
         except Exception:
             return events + self._fail(plan)
-        return events + self._commit(flight, result)
+        return events + self._commit(flight, result, now + flight.placed_s + result.seconds)
 
     def _land(self, now: float) -> tuple[list[Event], float]:
         """Take over the step that the device was left with, then do what had to wait for it; also when that was."""
@@ -262,8 +261,9 @@ class EngineLoop:
         except Exception:
             events: list[Event] = [*self._fail(flight.plan)]
         else:
-            events = self._commit(flight, result)
-            now = max(now, flight.began + flight.placed_s + result.seconds)
+            # By the caller's clock: what the host did beside the device is in none of the step's own times.
+            now += result.waited_s
+            events = self._commit(flight, result, now)
         for request_id in flight.aborted:
             self.scheduler.abort(request_id)
         for order in flight.orders:
@@ -274,9 +274,8 @@ class EngineLoop:
         gone = set(flight.aborted)
         return [event for event in events if event.request_id not in gone], now
 
-    def _commit(self, flight: Flight, result: StepResult) -> list[Event]:
+    def _commit(self, flight: Flight, result: StepResult, end: float) -> list[Event]:
         seconds = flight.placed_s + result.seconds
-        end = flight.began + seconds
         with self._timeline.phase("commit"):
             events = self.scheduler.commit(flight.plan, result, end)
             self._count(flight.kind, len(result.sampled), seconds, end)
@@ -344,11 +343,11 @@ class EngineLoop:
             self.observer.adapters_placed([placement.key for placement in plan.placements])
         return seconds
 
-    def _flight_of(self, plan: StepPlan, now: float) -> Flight:
+    def _flight_of(self, plan: StepPlan) -> Flight:
         scheduler, shape = self.scheduler, self.scheduler.last_shape
         kind = KIND_OF_STEP[bool(shape.n_prefill), bool(shape.n_decode)]
         return Flight(
-            plan, kind, now, scheduler.n_running, scheduler.n_waiting, kv_used_bytes=self.kv.ledger[MemoryState.USED]
+            plan, kind, scheduler.n_running, scheduler.n_waiting, kv_used_bytes=self.kv.ledger[MemoryState.USED]
         )
 
     def _count(self, kind: str, n_sampled: int, seconds: float, end: float) -> None:

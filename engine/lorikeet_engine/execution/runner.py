@@ -147,13 +147,15 @@ class ModelRunner:
 
     def collect(self) -> StepResult:
         """The outcome of the launched step, once it is there."""
+        called = time.perf_counter()
         step, self._launched = self._launched, None
         assert step is not None
         with self._timeline.phase("wait for the device"), lost_device():
             step.end.wait()
         with self._timeline.phase("sample"):
             sampled = self._choice.end(step.sampling) if step.sampling else {}
-        return StepResult(step.step_id, sampled, time.perf_counter() - step.started)
+        ended = time.perf_counter()
+        return StepResult(step.step_id, sampled, seconds=ended - step.started, waited_s=ended - called)
 
     def logits(self, plan: StepPlan) -> torch.Tensor:
         """Compute every row; float32 logits [S, vocab] of the rows that sample, in the plan's order."""

@@ -93,9 +93,11 @@ class StepPlan:
 class StepResult:
     """What the step did: the token sampled for each row that asked for one, and how long the device worked on it.
 
-    A row that asked and has none had logits that are not finite; that is its own failure, not the step's.
+    A row that asked and has none had logits that are not finite; that is its own failure, not the step's. `waited_s` is
+    how long the caller of `collect` was kept.
     """
 
     step_id: int
     sampled: dict[str, int]
     seconds: float
+    waited_s: float = 0.0

@@ -70,7 +70,9 @@ class TimedRunner:
 
     def collect(self) -> StepResult:
         self._has_computed = True
-        return self.runner.collect()
+        began = self.clock()
+        result = self.runner.collect()
+        return replace(result, waited_s=self.clock() - began)
 
     def write_extent(self, base_grain: int, image: Any) -> float:
         return self.runner.write_extent(base_grain, image)
