@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -136,6 +138,24 @@ def test_too_many_seats_for_the_pool_are_found(model: LiveModel) -> None:
     assert found["preemption"].cost.share > 0
 
 
+def slower(step_s: float, token_s: float) -> Callable[[LiveEngine], None]:
+    """A machine that takes so much longer for every step, and for every token in it."""
+
+    def slow_down(engine: LiveEngine) -> None:
+        runner = engine.engine.runner
+        execute = runner.execute
+
+        def slowly(plan: StepPlan) -> StepResult:
+            more_s = step_s + token_s * plan.n_tokens
+            time.sleep(more_s)
+            result = execute(plan)
+            return replace(result, seconds=result.seconds + more_s)
+
+        runner.execute = slowly  # type: ignore[method-assign]
+
+    return slow_down
+
+
 def test_long_prompts_without_chunks_are_found(model: LiveModel) -> None:
     long = SYSTEM * 42
 
@@ -143,14 +163,34 @@ def test_long_prompts_without_chunks_are_found(model: LiveModel) -> None:
         async def prompts() -> None:
             for word in WORDS[:3]:
                 await asyncio.sleep(0.15)
-                await answered(client, ask(f"{word} {long}", 2))
+                assert await answered(client, ask(f"{word} {long}", 2)) is None
 
-        answers = answer_all(client, [ask(f"{word} tells", 160) for word in WORDS[:4]], at_once=4)
-        await asyncio.gather(answers, prompts())
+        reading = asyncio.create_task(prompts())
+        while not reading.done():
+            await answer_all(client, [ask(f"{word} tells", 160) for word in WORDS[:4]], at_once=4)
+        await reading
 
-    found = findings(model, load, enable_chunked_prefill=False, max_model_len=4400, max_num_batched_tokens=4500)
+    found = findings(
+        model,
+        load,
+        fault=slower(0.0, 0.0001),
+        enable_chunked_prefill=False,
+        max_model_len=4400,
+        max_num_batched_tokens=4500,
+    )
     assert set(found) == {"long_prompt"}
     assert found["long_prompt"].setting == "LORIKEET_ENGINE__ENABLE_CHUNKED_PREFILL=true"
+
+
+def test_short_prompts_on_a_slow_machine_stall_nobody(model: LiveModel) -> None:
+    """Two clients with prompts of a hundred tokens, each of which takes as long as thirty tokens of an answer."""
+    requests = [ask(f"{word} {SYSTEM}{word}", 12 + 5 * (i % 2)) for i, word in enumerate(WORDS[:6])]
+
+    async def load(client: EngineClient) -> None:
+        assert not any(await answer_all(client, requests, at_once=2))
+
+    found = findings(model, load, fault=slower(0.006, 0.003), max_num_batched_tokens=512)
+    assert "long_prompt" not in found
 
 
 def test_one_huge_rank_is_found(model: LiveModel) -> None:

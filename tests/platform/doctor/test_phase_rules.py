@@ -14,9 +14,18 @@ from tests.support.seen_engine import a_step, prefix, seen, times
 DECODES = [a_step() for _ in range(40)]  # 10 ms each, four answers
 
 
-def beside_prompt(seconds: float, n_prefill: int = 48, n_decode: int = 4) -> StepSample:
+def beside_prompt(
+    seconds: float, n_prefill: int = 480, n_decode: int = 4, *, n_prompts: int = 1, context: int = 0
+) -> StepSample:
+    """A step that decodes beside so many equal prompts, all of whose tokens but the cached `context` it computes."""
+    each = n_prefill // n_prompts
     return a_step(
-        kind="mixed", seconds=seconds, n_prefill=n_prefill, prefill_pairs=n_prefill**2 // 2, n_decode=n_decode
+        kind="mixed",
+        seconds=seconds,
+        n_prefill=n_prefill,
+        prefill_pairs=n_prompts * (each * context + each * (each + 1) // 2),
+        prefill_context=n_prompts * context,
+        n_decode=n_decode,
     )
 
 
@@ -26,17 +35,17 @@ def test_a_whole_prompt_in_one_step_is_found_and_chunks_are_the_remedy() -> None
     assert finding.setting == "LORIKEET_ENGINE__ENABLE_CHUNKED_PREFILL=true"
     assert finding.cost.share == pytest.approx(3 * 0.39 / 1.6)
     evidence = {item.label: item.value for item in finding.evidence}
-    assert evidence["the longest beside a prompt"] == "400 ms with 48 prompt tokens"
+    assert evidence["the longest beside a prompt"] == "400 ms with 480 prompt tokens"
     assert evidence["a step that only decodes"] == "10 ms"
 
 
 def test_with_chunks_the_remedy_for_long_prompts_is_a_smaller_budget() -> None:
-    finding = long_prompt(seen(steps=[*DECODES, *[beside_prompt(0.4)] * 3]))
+    finding = long_prompt(seen(steps=[*DECODES, *[beside_prompt(0.4)] * 3], knobs={"max_num_batched_tokens": 512}))
     assert finding is not None
     assert finding.setting is not None
     name, _, value = finding.setting.partition("=")
     assert name == "LORIKEET_ENGINE__MAX_NUM_BATCHED_TOKENS"
-    assert 12 <= int(value) <= 32  # at least max_num_seqs + block_size, at most half of 64
+    assert 12 <= int(value) <= 256  # at least max_num_seqs + block_size, at most half
 
 
 def test_a_budget_that_cannot_be_lower_is_not_asked_to_be() -> None:
@@ -48,14 +57,35 @@ def test_a_budget_that_cannot_be_lower_is_not_asked_to_be() -> None:
     [
         [*DECODES[:19], *[beside_prompt(0.4)] * 3],  # too few to know what is usual
         [*DECODES, beside_prompt(0.4)],  # one is an accident
-        [*DECODES, *[beside_prompt(0.079)] * 3],  # less than 8 times a decode step
+        [a_step(seconds=0.04)] * 40 + [beside_prompt(0.319)] * 8,  # less than 8 times a decode step
+        [*DECODES, *[beside_prompt(0.249)] * 9],  # too short for anybody to see
         [*DECODES, *[beside_prompt(0.4, n_prefill=4)] * 3],  # slow, but not for its prompt
+        [*DECODES, *[beside_prompt(0.4, n_prefill=255)] * 3],  # not a long prompt
+        [*DECODES, *[beside_prompt(0.4, n_prefill=416, n_prompts=4)] * 3],  # several, none of which is long
+        [*DECODES, *[beside_prompt(0.4, n_prefill=104, context=2000)] * 3],  # long, but nearly all of it was cached
         [*DECODES, *[a_step(kind="prefill", seconds=0.4, n_decode=0, n_prefill=64)] * 3],  # nobody waits for it
         [*DECODES * 20, *[beside_prompt(0.1)] * 3],  # a small part of the time
     ],
 )
 def test_steps_that_stall_nobody_are_no_long_prompts(steps: list[StepSample]) -> None:
     assert long_prompt(seen(steps=steps, knobs={"enable_chunked_prefill": False})) is None
+
+
+def test_prompts_of_a_hundred_tokens_on_a_slow_machine_are_no_long_prompts() -> None:
+    """Two clients and a loaded CPU: a prompt takes as long as many tokens there, and no setting would mend that."""
+    steps = [*[a_step(seconds=0.06, n_decode=2)] * 60, *[beside_prompt(0.9, n_prefill=104, n_decode=1)] * 12]
+    assert long_prompt(seen(steps=steps, knobs={"max_num_batched_tokens": 512})) is None
+
+
+def test_steps_that_are_slow_whatever_they_compute_are_no_long_prompts() -> None:
+    """Smaller pieces take as long as large ones then."""
+    mixed = [beside_prompt(0.4, n_prefill=n) for n in (8, 512)]
+    assert long_prompt(seen(steps=[*DECODES, *mixed * 20], knobs={"max_num_batched_tokens": 512})) is None
+
+
+def test_a_machine_that_is_busy_now_and_then_has_no_long_prompts() -> None:
+    mixed = [*[beside_prompt(0.03)] * 4, *[beside_prompt(0.8)] * 3]
+    assert long_prompt(seen(steps=[*DECODES, *mixed], knobs={"enable_chunked_prefill": False})) is None
 
 
 def starved(

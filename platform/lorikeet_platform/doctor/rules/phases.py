@@ -12,15 +12,16 @@ from lorikeet_platform.doctor.evidence.observed import lengths
 from lorikeet_platform.doctor.examined import Seen
 from lorikeet_platform.doctor.schemas import Cost, Evidence, Finding
 from lorikeet_platform.engine_watch.latency import quantile, spread_of
-from lorikeet_platform.engine_watch.performance import fitted_model, interference, shape_of
+from lorikeet_platform.engine_watch.performance import interference
 from lorikeet_platform.engine_watch.report import setting_name
 from lorikeet_platform.engine_watch.schemas import Measure
 
 LEAST_STEPS: Final = 20  # that decode, before their usual time is known
+LONG_TOKENS: Final = 256  # computed at once; on a slow machine fewer take as long as many answers' tokens, too
+STALL_S: Final = 0.25  # what a reader notices
 STALL_FACTOR: Final = 8.0  # a step beside a prompt that takes so many times a decode step's time stalls its answers
-STALL_S: Final = 0.05  # and at least so long
 LEAST_STALLS: Final = 2
-EXPECTED_FACTOR: Final = 4.0  # and so many times by the model that is fitted to the steps seen
+EXPECTED_FACTOR: Final = 4.0  # and so many times by what most such steps take for a token
 STALLED_SHARE: Final = 0.2  # of the time that answers were being made
 ALLOWED_FACTOR: Final = 4.0  # what a lower budget aims at
 
@@ -42,16 +43,21 @@ def long_prompt(seen: Seen) -> Finding | None:
     decodes = [step.seconds for step in steps if step.kind == "decode"]
     if len(decodes) < LEAST_STEPS:
         return None
-    usual_s = median(decodes)
-    stalls = [step for step in steps if _is_long(step, usual_s)]
-    if len(stalls) >= LEAST_STALLS:  # a busy machine makes steps long, too, but no model of their prompts says so
-        model = fitted_model(seen.window, seen.design)
-        stalls = [step for step in stalls if model.predict(shape_of(step)) >= EXPECTED_FACTOR * usual_s]
+    usual_s, long = median(decodes), [step for step in steps if _has_long_prompt(step)]
+    # A busy machine makes single steps long, too; then most of the others with as many tokens are not.
+    token_s = median((step.seconds - usual_s) / step.n_prefill for step in long) if long else 0.0
+    least_s = max(STALL_S, STALL_FACTOR * usual_s)
+    expected_s = EXPECTED_FACTOR * max(usual_s, _beside_small_pieces(seen))
+    stalls = [
+        step
+        for step in long
+        if step.n_decode and step.seconds >= least_s and usual_s + token_s * step.n_prefill >= expected_s
+    ]
     answered_s = sum(step.seconds * step.n_decode for step in steps)
     lost_s = sum((step.seconds - usual_s) * step.n_decode for step in stalls)
     if len(stalls) < LEAST_STALLS or lost_s < STALLED_SHARE * answered_s:
         return None
-    remedy, setting = _smaller_pieces(seen, usual_s)
+    remedy, setting = _smaller_pieces(seen, usual_s, token_s)
     if setting is None:
         return None
     worst = max(stalls, key=lambda step: step.seconds)
@@ -68,6 +74,7 @@ def long_prompt(seen: Seen) -> Finding | None:
                 value=f"{words.seconds(worst.seconds)} with {worst.n_prefill:,} prompt tokens",
             ),
             Evidence(label="such steps", value=words.count(len(stalls))),
+            Evidence(label="answers that wait for one", value=words.count(fmean(step.n_decode for step in stalls))),
             Evidence(label="between two tokens, p50 and p99", value=_pair(quantile(itl, 0.5), quantile(itl, 0.99))),
             Evidence(label="chunked prefill", value="on" if seen.design.knobs["enable_chunked_prefill"] else "off"),
             Evidence(label="max_num_batched_tokens", value=words.count(seen.knob("max_num_batched_tokens"))),
@@ -155,21 +162,30 @@ def _tail(seen: Seen, measure: Measure, least: int) -> Finding | None:
     )
 
 
-def _is_long(step: StepSample, usual_s: float) -> bool:
-    is_long = step.seconds >= max(STALL_S, STALL_FACTOR * usual_s)
-    return is_long and step.n_decode > 0 and step.n_prefill > step.n_decode
+def _has_long_prompt(step: StepSample) -> bool:
+    """Whether it computes many tokens of a prompt that is long; many short prompts at once are none.
+
+    A token of a prompt of n looks at n / 2 others on average.
+    """
+    is_large = step.n_prefill >= LONG_TOKENS and step.n_prefill > step.n_decode
+    return is_large and 2 * step.prefill_pairs >= LONG_TOKENS * step.n_prefill
 
 
-def _smaller_pieces(seen: Seen, usual_s: float) -> tuple[str, str | None]:
+def _beside_small_pieces(seen: Seen) -> float:
+    """What a step takes beside a block or two of a prompt: no smaller budget makes it shorter. 0 if there are none."""
+    most = 2 * seen.design.block_size
+    small = [step.seconds for step in seen.window.steps if step.n_decode and 0 < step.n_prefill <= most]
+    return median(small) if len(small) >= LEAST_STALLS else 0.0
+
+
+def _smaller_pieces(seen: Seen, usual_s: float, token_s: float) -> tuple[str, str | None]:
     """Chunks where there are none; or a budget that keeps a step to a few times a decode step's time."""
     if not seen.design.knobs["enable_chunked_prefill"]:
         text = "Compute long prompts in pieces beside the answers."
         return text, f"{setting_name('enable_chunked_prefill')}=true"
     budget, block_size = int(seen.knob("max_num_batched_tokens")), seen.design.block_size
-    _, token_s, _, _, _ = fitted_model(seen.window, seen.design).coefficients
-    allowed = ALLOWED_FACTOR * usual_s / token_s if token_s > 0 else budget / 2
     least = seen.design.max_num_seqs + block_size
-    wanted = max(least, min(int(allowed), budget // 2) // block_size * block_size)
+    wanted = max(least, min(int(ALLOWED_FACTOR * usual_s / token_s), budget // 2) // block_size * block_size)
     text = f"Compute fewer tokens a step: {wanted} keep it near {ALLOWED_FACTOR:.0f} times a step that only decodes."
     return text, f"{setting_name('max_num_batched_tokens')}={wanted}" if wanted < budget else None
 

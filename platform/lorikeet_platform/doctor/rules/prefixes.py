@@ -107,7 +107,7 @@ def prefix_caching_off(seen: Seen) -> Finding | None:
                 explanation="Every prompt computes again what the one before it has computed.",
                 evidence=[
                     Evidence(label="prompts of", value=seen.around.names.adapter(heads.tenant, heads.adapter)),
-                    Evidence(label="compared", value=words.count(heads.n_prompts)),
+                    Evidence(label="compared", value=f"{heads.n_prompts} prompts"),
                     Evidence(label="common head", value=f"{heads.common_tokens} tokens of {heads.mean_tokens:.0f}"),
                 ],
                 cost=Cost(text=f"{words.percent(share)} of these prompts' tokens are computed again", share=share),
@@ -215,7 +215,7 @@ def _who(seen: Seen, reader: Reader) -> list[Evidence]:
     heads = reader.heads
     return [
         Evidence(label="prompts of", value=seen.around.names.adapter(heads.tenant, heads.adapter)),
-        Evidence(label="compared", value=f"{heads.n_prompts} of {heads.mean_tokens:.0f} tokens"),
+        Evidence(label="compared", value=f"{heads.n_prompts} prompts, {heads.mean_tokens:.0f} tokens on average"),
         Evidence(label="hit rate", value=_rate(reader.hit, reader.queried)),
     ]
 
