@@ -28,6 +28,16 @@ class Ids(Names):
 
 
 @dataclass(frozen=True, slots=True)
+class Registered:
+    """One version of an adapter that may be served; `rank` is its highest, None where nobody has looked."""
+
+    tenant: str
+    adapter: str
+    digest: str
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the platform knows beside the engine.
 
@@ -36,6 +46,7 @@ class Surroundings:
         has_answered: whether one ever did.
         books_mismatches: sums that the ledger's books disagreed on at their last check, None if they never were.
         rates_degraded: whether this gateway counts its share of the rates alone.
+        registered: every version that may be served.
         decode: text of some tokens.
     """
 
@@ -44,6 +55,7 @@ class Surroundings:
     books_mismatches: int | None = None
     rates_degraded: bool = False
     names: Names = field(default_factory=Ids)
+    registered: Callable[[], Sequence[Registered]] = tuple
     decode: Callable[[Sequence[int]], str] = lambda tokens: " ".join(map(str, tokens))
 
 

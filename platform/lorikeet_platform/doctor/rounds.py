@@ -16,9 +16,9 @@ from starlette.concurrency import run_in_threadpool
 from lorikeet_engine.client import EngineClient
 from lorikeet_platform.clock import SECOND, Clock, now_us
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import Tenant
+from lorikeet_platform.db.tables import AdapterVersion, Tenant
 from lorikeet_platform.doctor.catalogue import NAMES, examine
-from lorikeet_platform.doctor.examined import Seen, Surroundings
+from lorikeet_platform.doctor.examined import Registered, Seen, Surroundings
 from lorikeet_platform.doctor.metrics import FindingFigures
 from lorikeet_platform.doctor.schemas import Finding, Findings
 from lorikeet_platform.doctor.steadiness import Steadiness
@@ -87,6 +87,7 @@ class Doctor:
             books_mismatches=None if books is None else books.mismatches,
             rates_degraded=bool(degraded.samples[0].value),
             names=StoredNames(self._db),
+            registered=self._registered,
             decode=self._decode,
         )
 
@@ -98,6 +99,14 @@ class Doctor:
         except SQLAlchemyError as error:
             log.warning("the doctor cannot read the database", error=type(error).__name__)
             return None
+
+    def _registered(self) -> Sequence[Registered]:
+        """Nothing where they cannot be read."""
+        version = AdapterVersion
+        rows = select(version.tenant_id, version.adapter_id, version.digest, version.rank)
+        with suppress(SQLAlchemyError), self._db.platform.read() as session:
+            return [Registered(*row) for row in session.execute(rows.where(version.state == "ready"))]
+        return ()
 
     def _away_s(self) -> float | None:
         watch = self._watch

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lorikeet_engine.cost import adapter_bytes
-from lorikeet_platform.doctor.examined import Seen
+from lorikeet_platform.doctor.evidence import words
+from lorikeet_platform.doctor.examined import Registered, Seen, Surroundings
 from lorikeet_platform.doctor.rules.adapters import adapter_thrash, adapters_per_step, host_cache, huge_rank
 from tests.support.engine_figures import A_POOL, engine_design, resident
 from tests.support.seen_engine import seen, times, traffic, use, work
@@ -105,7 +107,14 @@ def of_rank(rank: int) -> int:
     return adapter_bytes(design.model, rank, itemsize=design.itemsize)
 
 
-def one_large(*, rank: int = 128, read_share: float = 0.4, tokens: int = 100, n_others: int = 2) -> Seen:
+def one_large(
+    *,
+    rank: int = 128,
+    read_share: float = 0.4,
+    tokens: int = 100,
+    n_others: int = 2,
+    registered: Sequence[Registered] = (),
+) -> Seen:
     others = [f"{i}" * 4 for i in range(n_others)]
     return seen(
         {
@@ -122,19 +131,58 @@ def one_large(*, rank: int = 128, read_share: float = 0.4, tokens: int = 100, n_
             "prompt_tokens_total": 600,
             "generated_tokens_total": 400,
             "steps_total": 50,
-        }
+        },
+        around=Surroundings(registered=lambda: registered),
     )
 
 
+def version(digest: str, rank: int | None, *, adapter: str = "", tenant: str = "anna") -> Registered:
+    return Registered(tenant, adapter or f"of {digest}", digest, rank)
+
+
+HUGE = version("beef", 512, adapter="bard", tenant="ben")
+OTHERS = [version("0000", 64), version("1111", 24)]
+
+
 def test_one_huge_rank_is_found_with_whose_it_is_and_what_everybody_pays() -> None:
-    finding = huge_rank(one_large())
+    """Ranks are the registry's: by its bytes this one has rank 128 on all linears, and the others 16."""
+    finding = huge_rank(one_large(registered=[HUGE, *OTHERS]))
     assert finding is not None
-    assert finding.setting == "LORIKEET_MAX_RANK=16"
+    assert finding.setting == "LORIKEET_MAX_RANK=64"
     assert finding.cost.share == pytest.approx(0.4)
     evidence = {item.label: item.value for item in finding.evidence}
     assert evidence["adapter"] == "ben/beef"
-    assert "rank 128" in evidence["its size"]
+    assert (evidence["its rank"], evidence["the highest of all others"]) == ("512", "64")
+    assert evidence["its size"] == words.n_bytes(of_rank(128))
+    assert evidence["the others', median"] == words.n_bytes(of_rank(16))
     assert evidence["read for ben/beef"] == "8 B a step, 40 %"
+
+
+@pytest.mark.parametrize(
+    "registered",
+    [
+        [],
+        OTHERS,  # its own rank is not known
+        [HUGE, OTHERS[0]],  # an adapter in use that the registry has not
+        [HUGE, *OTHERS, version("cafe", None)],
+        [HUGE, *OTHERS, version("cafe", 512)],  # somebody else's would be refused
+    ],
+)
+def test_a_highest_rank_that_would_lock_others_out_or_is_not_known_is_not_asked_for(
+    registered: list[Registered],
+) -> None:
+    finding = huge_rank(one_large(registered=registered))
+    assert finding is not None
+    assert finding.setting is None
+    assert {item.label for item in finding.evidence} >= {"its size", "the others', median"}
+
+
+@pytest.mark.parametrize(("rank", "setting"), [(512, "LORIKEET_MAX_RANK=64"), (96, "LORIKEET_MAX_RANK=96")])
+def test_only_versions_of_the_huge_adapter_itself_that_are_as_huge_may_be_locked_out(rank: int, setting: str) -> None:
+    older = version("cafe", rank, adapter="bard", tenant="ben")
+    finding = huge_rank(one_large(registered=[HUGE, older, *OTHERS]))
+    assert finding is not None
+    assert finding.setting == setting
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,26 @@ import pytest
 from lorikeet_engine.client import EngineClient, GenerationRequest
 from lorikeet_engine.scheduling.plan import StepPlan, StepResult
 from lorikeet_platform.doctor.catalogue import examine
-from lorikeet_platform.doctor.examined import Seen, Surroundings
+from lorikeet_platform.doctor.examined import Registered, Seen, Surroundings
 from lorikeet_platform.doctor.schemas import Finding
 from lorikeet_platform.engine_watch.watch import EngineWatch
-from tests.support.live_engine import LiveEngine, LiveModel, answer_all, answered, ask, live_engine, live_model, talk
+from tests.support.live_engine import (
+    TENANT,
+    LiveEngine,
+    LiveModel,
+    answer_all,
+    answered,
+    ask,
+    live_engine,
+    live_model,
+    talk,
+)
 
 pytestmark = pytest.mark.slow
 
 SYSTEM = "You are a helpful assistant of a harbour. You speak of ships, tides and weather, and you never guess. "
 WORDS = [first + second for first in "ghklmn" for second in "aeiou"]
+RANKS = {f"small{i}": 4 for i in range(6)} | {"huge": 64}
 SAMPLE_S = 0.05
 
 Load = Callable[[EngineClient], Awaitable[object]]
@@ -31,9 +42,8 @@ Load = Callable[[EngineClient], Awaitable[object]]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> LiveModel:
     model = live_model(tmp_path_factory.mktemp("live"))
-    for i in range(6):
-        model.add_adapter(f"small{i}", rank=4)
-    model.add_adapter("huge", rank=64)
+    for name, rank in RANKS.items():
+        model.add_adapter(name, rank=rank)
     return model
 
 
@@ -47,6 +57,7 @@ def findings(
 ) -> dict[str, Finding]:
     """What the rules say of an engine while it serves `load`: each one's last word, if it ever spoke."""
     found: dict[str, Finding] = {}
+    registered = [Registered(TENANT, name, model.digests[name], rank) for name, rank in RANKS.items()]
 
     async def scenario(client: EngineClient) -> None:
         watch = EngineWatch(client, every_s=SAMPLE_S)
@@ -55,7 +66,7 @@ def findings(
             window = watch.window()
             if window is not None and watch.design is not None:
                 watch.prompts = await client.prompts()
-                around = Surroundings(decode=client.tokenizer.decode)
+                around = Surroundings(decode=client.tokenizer.decode, registered=lambda: registered)
                 said = examine(around, Seen(window, watch.design, watch.prompts, around))
                 found.update({rule: finding for rule, finding in said.items() if finding})
 
@@ -205,7 +216,7 @@ def test_one_huge_rank_is_found(model: LiveModel) -> None:
     found = findings(model, load)
     assert set(found) == {"huge_rank"}
     said = evidence(found["huge_rank"])
-    assert "rank 64" in said["its size"]
+    assert said["its rank"] == "64"
     assert huge in said["adapter"]
     assert found["huge_rank"].setting == "LORIKEET_MAX_RANK=4"
 

@@ -34,6 +34,7 @@ def test_a_time_at_the_head_of_prompts_is_found_with_its_place_and_both_tokens()
     assert evidence["first different token"] == "position 3"
     assert evidence["there"] == "'07' in one prompt, '12' in another"
     assert evidence["hit rate"] == "0.0 % of 1,000 tokens"
+    assert evidence["compared"] == "16 prompts, 64 tokens on average"
     assert "first" in finding.remedy
 
 

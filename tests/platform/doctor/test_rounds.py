@@ -21,7 +21,7 @@ from lorikeet_platform.doctor.schemas import Cost, Finding
 from lorikeet_platform.doctor.steadiness import Steadiness
 from tests.support.engine_figures import engine_design, resident
 from tests.support.platform_parts import FakeClock, MeasuredEngine, Tenant, a_version
-from tests.support.seen_engine import KNOBS, preempted, prefix, quiet_stats, times, traffic, use
+from tests.support.seen_engine import KNOBS, preempted, prefix, quiet_stats, times, traffic, use, work
 
 ROOT = Path(__file__).parents[3]
 UNWELL: dict[str, Any] = {
@@ -146,6 +146,27 @@ def test_findings_name_adapters_as_people_do(ward: Ward, harbour: Tenant) -> Non
     assert ward.sample(6, **rotating) == ["adapter_thrash"]
     [finding] = ward.findings()["findings"]
     assert {"label": "loads of harbour/pirate:3", "value": "20"} in finding["evidence"]
+
+
+def test_ranks_are_those_of_the_registry(ward: Ward, harbour: Tenant) -> None:
+    with ward.context.db.platform.unit_of_work() as unit:
+        digests = {}
+        for name, rank in {"huge": 512, "small": 64}.items():
+            version = a_version(unit, harbour, name=name)
+            version.rank, digests[name] = rank, version.digest or ""
+        a_version(unit, harbour, name="rejected", state="rejected").rank = 999
+    sizes = {"huge": 8000, "small": 1000}
+    dear = {
+        "adapters": [resident(digests[name], tenant=harbour.id, n_bytes=n) for name, n in sizes.items()],
+        "adapter_uses": [use(digests["huge"], tenant=harbour.id, tokens=10, read_bytes=400.0)],
+        "work_by_kind": {"decode": work(1000.0)},
+        "generated_tokens_total": 1000,
+    }
+    ward.sample()
+    assert ward.sample(6, **dear) == ["huge_rank"]
+    [finding] = ward.findings()["findings"]
+    assert finding["setting"] == "LORIKEET_MAX_RANK=64"
+    assert {"label": "its rank", "value": "512"} in finding["evidence"]
 
 
 def test_without_the_database_an_engine_is_examined_all_the_same(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:

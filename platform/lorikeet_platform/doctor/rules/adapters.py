@@ -5,7 +5,6 @@ from __future__ import annotations
 from statistics import median
 from typing import Final
 
-from lorikeet_engine.cost import adapter_bytes
 from lorikeet_engine.stats import AdapterUse
 from lorikeet_platform.doctor.evidence import words
 from lorikeet_platform.doctor.evidence.observed import stats_of
@@ -138,7 +137,7 @@ def huge_rank(seen: Seen) -> Finding | None:
     others = [n for key, n in sizes.items() if key != (worst.tenant, worst.digest)]
     if len(others) + 1 < LEAST_ADAPTERS or size < HUGE * median(others):
         return None
-    rank, usual = (_rank(seen, n) for n in (size, max(n for n in others if n < size)))
+    rank, allowed = _ranks(seen, worst, set(sizes))
     return Finding(
         rule="huge_rank",
         severity="critical" if share >= MOSTLY else "warning",
@@ -146,15 +145,17 @@ def huge_rank(seen: Seen) -> Finding | None:
         explanation="A step reads each of its adapters once, and all its rows wait for that; this one is far larger.",
         evidence=[
             Evidence(label="adapter", value=seen.around.names.adapter(worst.tenant, worst.digest)),
-            Evidence(label="its size", value=f"{words.n_bytes(size)}, like rank {rank} on all linears"),
+            Evidence(label="its size", value=words.n_bytes(size)),
             Evidence(label="the others', median", value=words.n_bytes(median(others))),
+            *([] if rank is None else [Evidence(label="its rank", value=words.count(rank))]),
+            *([] if allowed is None else [Evidence(label="the highest of all others", value=words.count(allowed))]),
             Evidence(label="part of all bytes read", value=words.percent(share)),
             Evidence(label="part of all tokens", value=words.percent(tokens_share)),
             *_dearest(seen, uses, read),
         ],
         cost=Cost(text=f"{words.percent(share)} of what steps read is this adapter", share=share),
-        remedy="Have it trained with a smaller rank, and let new adapters have no larger one than the others.",
-        setting=f"LORIKEET_MAX_RANK={_power_of_two(usual)}",
+        remedy=_smaller_rank(allowed),
+        setting=None if allowed is None else f"{setting_name('max_rank')}={allowed}",
     )
 
 
@@ -196,9 +197,28 @@ def _dearest(seen: Seen, uses: list[AdapterUse], read: int) -> list[Evidence]:
     ]
 
 
-def _rank(seen: Seen, size: int) -> int:
-    return max(1, round(size / adapter_bytes(seen.design.model, 1, itemsize=seen.design.itemsize)))
+def _ranks(seen: Seen, worst: AdapterUse, known: set[tuple[str, str]]) -> tuple[int | None, int | None]:
+    """The rank of the worst one, and a highest rank that refuses it and no other adapter; None where that is not known.
+
+    Bytes do not tell: an adapter of a high rank on two linears is as large as one of a low rank on all of them.
+    """
+    registered = seen.around.registered()
+    mine = next((each for each in registered if (each.tenant, each.digest) == (worst.tenant, worst.digest)), None)
+    if mine is None or mine.rank is None:
+        return None, None
+    others = [
+        each.rank
+        for each in registered
+        if each.rank is None or each.rank < mine.rank or (each.tenant, each.adapter) != (mine.tenant, mine.adapter)
+    ]
+    ranks = [rank for rank in others if rank is not None]
+    is_complete = len(ranks) == len(others) and known <= {(each.tenant, each.digest) for each in registered}
+    allowed = max(ranks, default=mine.rank) if is_complete else mine.rank
+    return mine.rank, allowed if allowed < mine.rank else None
 
 
-def _power_of_two(rank: int) -> int:
-    return 1 << (rank - 1).bit_length()
+def _smaller_rank(allowed: int | None) -> str:
+    text = "Have it trained with a smaller rank, or on fewer modules"
+    if allowed is None:
+        return f"{text}."
+    return f"{text}; then let the engine take no higher rank than the others have. It refuses this one from then on."
