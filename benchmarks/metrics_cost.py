@@ -196,7 +196,7 @@ def deciding_engine() -> EngineLoop:
     )
     scheduler = Scheduler(limits, kv, residency, cost=cost, profile=load_profile(DEVICES / "cpu2.json"))
     parts = InstantParts()
-    observatory = Observatory(tenants=scheduler.tenants, n_bytes_of=residency.n_bytes_of, itemsize=2)
+    observatory = Observatory(tenants=scheduler.tenants, itemsize=2)
     return EngineLoop(
         scheduler=scheduler, kv=kv, residency=residency, loader=parts, runner=parts, cost=cost, observer=observatory
     )

@@ -233,8 +233,7 @@ def build_engine(
     limits = _limits(config, model, budget, name)
     profile = profile_of(config.device)
     scheduler = Scheduler(limits, kv, residency, cost=cost, profile=profile, itemsize=dtype.itemsize)
-    sizes = residency.n_bytes_of
-    observer = observer or Observatory(tenants=scheduler.tenants, n_bytes_of=sizes, itemsize=dtype.itemsize)
+    observer = observer or Observatory(tenants=scheduler.tenants, itemsize=dtype.itemsize)
     driven = around(runner) if around else runner
     loop = EngineLoop(
         scheduler=scheduler,

@@ -281,7 +281,7 @@ class EngineLoop:
             self._count(flight.kind, len(result.sampled), seconds, end)
         with self._timeline.phase("observe"):
             step = StepTaken(
-                flight.plan, flight.kind, self.scheduler.last_shape, end, seconds,
+                flight.kind, self.scheduler.last_shape, self.scheduler.last_adapters, end, seconds,
                 flight.running, flight.waiting, flight.kv_used_bytes,
             )  # fmt: skip
             self.observer.stepped(step, events)

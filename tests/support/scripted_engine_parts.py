@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lorikeet_engine.cost import DeviceProfile, ModelCost
@@ -61,6 +61,7 @@ class ScriptedRunner:
 
     block_size: int
     step_s: float = STEP_S
+    waited_s: float = 0.0  # of it, for what was launched; time has passed meanwhile
     slots: dict[tuple[int, int], int] = field(default_factory=dict)
     extents: dict[int, AdapterKey] = field(default_factory=dict)
     plans: list[StepPlan] = field(default_factory=list)
@@ -77,7 +78,7 @@ class ScriptedRunner:
         self.launched.append(plan)
 
     def collect(self) -> StepResult:
-        return self.execute(self.launched.pop())
+        return replace(self.execute(self.launched.pop()), waited_s=self.waited_s)
 
     def execute(self, plan: StepPlan) -> StepResult:
         if self.is_lost:
@@ -215,7 +216,7 @@ def scripted_engine(
     }
     runner, loader = ScriptedRunner(block_size), ScriptedLoader(adapter_grains, load_delay)
     scheduler = Scheduler(SchedulerLimits(**chosen | limits), kv, residency, cost=COST, profile=PROFILE)
-    observatory = Observatory(tenants=scheduler.tenants, n_bytes_of=residency.n_bytes_of, itemsize=2)
+    observatory = Observatory(tenants=scheduler.tenants, itemsize=2)
     loop = EngineLoop(
         scheduler=scheduler,
         kv=kv,

@@ -150,8 +150,8 @@ class Outcome:
 
     @property
     def output_s(self) -> float:
-        """Output tokens a second."""
-        return sum(request.n_output for request in self.point.requests) / self.point.seconds
+        """Output tokens a second of the requests that were served, as `total_s`."""
+        return sum(request.n_output for request in self.served) / self.point.seconds
 
     @property
     def total_s(self) -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lorikeet_engine.cost import lora_row_flops
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.observing.busiest import Split
-from lorikeet_engine.scheduling.plan import PlanRow
+from lorikeet_engine.scheduling.batching.batch import AdapterRows
 
 
 @dataclass(slots=True)
@@ -32,24 +32,19 @@ class UseCell:
 
 
 class AdapterUses:
-    """Counts by adapter. `n_bytes_of` says how large one is, `itemsize` what one of its numbers takes."""
+    """Counts by adapter; `itemsize` is what one number of it takes."""
 
-    def __init__(
-        self, adapters: Split[AdapterKey, UseCell], *, n_bytes_of: Callable[[AdapterKey], int], itemsize: int
-    ) -> None:
+    def __init__(self, adapters: Split[AdapterKey, UseCell], *, itemsize: int) -> None:
         self.adapters = adapters
-        self._n_bytes_of = n_bytes_of
         self._itemsize = itemsize
 
-    def computed(self, rows: Sequence[PlanRow]) -> None:
-        """A step with these rows: each adapter in it was read once, and every token went through its row's."""
-        tokens: dict[AdapterKey, int] = {}
-        for row in rows:
-            key = row.adapter
-            if key is not None:
-                tokens[key] = tokens.get(key, 0) + len(row.token_ids)
-        for key, n in tokens.items():
-            cell, n_bytes = self.adapters.of(key), self._n_bytes_of(key)
+    def computed(self, step: Mapping[AdapterKey, AdapterRows]) -> None:
+        """A step of these: each adapter was read once, and all its tokens went through it.
+
+        As large as they were planned: with its last request an adapter may be gone when the step is over.
+        """
+        for key, (n_bytes, n_decode, n_prefill) in step.items():
+            cell, n = self.adapters.of(key), n_decode + n_prefill
             cell.tokens += n
             cell.read_bytes += n_bytes
             cell.row_flops += n * lora_row_flops(n_bytes, itemsize=self._itemsize)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from lorikeet_engine.cost import jain_index
 from lorikeet_engine.scheduling.counters import TenantLoad
 
 WINDOW_S = 60.0
@@ -35,14 +36,8 @@ class ServiceWindow:
             return 1.0
         first, last = self._looks[0][1], self._looks[-1][1]
         competing = set(first).intersection(*(received for _, received in self._looks))
-        return jain([max(0.0, last[tenant] - first[tenant]) for tenant in competing])
+        return jain_index([max(0.0, last[tenant] - first[tenant]) for tenant in competing])
 
     def _forget(self, now: float) -> None:
         while self._looks and self._looks[0][0] < now - WINDOW_S:
             self._looks.popleft()
-
-
-def jain(shares: Sequence[float]) -> float:
-    """(Σx)² / (n·Σx²); 1 where there is nothing to divide."""
-    squares = sum(share * share for share in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0

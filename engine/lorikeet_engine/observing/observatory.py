@@ -27,14 +27,13 @@ class Observatory:
 
     Args:
         tenants: every tenant at work, and what it has received.
-        n_bytes_of: how large an adapter is; `itemsize`: what one of its numbers takes.
+        itemsize: what one number of an adapter takes.
     """
 
     def __init__(
         self,
         *,
         tenants: Callable[[], Sequence[TenantLoad]],
-        n_bytes_of: Callable[[AdapterKey], int],
         itemsize: int,
     ) -> None:
         self._tenant_loads = tenants
@@ -44,7 +43,7 @@ class Observatory:
         self._tenants: Busiest[str] = Busiest(NAMED_TENANTS, (by_tenant,))
         self._adapters: Busiest[AdapterKey] = Busiest(NAMED_ADAPTERS, (by_adapter, uses))
         self._latency = LatencyBook(by_tenant, by_adapter, self._see)
-        self._uses = AdapterUses(uses, n_bytes_of=n_bytes_of, itemsize=itemsize)
+        self._uses = AdapterUses(uses, itemsize=itemsize)
         self._steps = StepBook(STEP_KINDS)
         self._service = ServiceWindow()
         self._prompts = PromptHeads()
@@ -74,8 +73,7 @@ class Observatory:
     def stepped(self, step: StepTaken, events: Sequence[Event]) -> None:
         shape = step.shape
         self._latency.take(events, step.end_s)
-        if shape.lora_bytes:
-            self._uses.computed(step.plan.rows)
+        self._uses.computed(step.adapters)
         self._steps.add(
             StepRecord(
                 step.end_s, step.kind, step.seconds, shape.n_decode, shape.decode_context, shape.n_prefill,

@@ -5,7 +5,7 @@ Called between two steps, from the loop's thread, with the loop's own times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -13,18 +13,18 @@ from lorikeet_engine.cost import StepShape
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.observing.prompt_heads import Alike, Whose
 from lorikeet_engine.observing.steps import StepRecord
+from lorikeet_engine.scheduling.batching.batch import AdapterRows
 from lorikeet_engine.scheduling.counters import AdapterNews
 from lorikeet_engine.scheduling.events import Event, RequestFailure
-from lorikeet_engine.scheduling.plan import StepPlan
 from lorikeet_engine.scheduling.request import Request
 
 
 class StepTaken(NamedTuple):
-    """A step that ran; `running`, `waiting` and `kv_used_bytes` as it was planned."""
+    """A step that ran; `adapters`, `running`, `waiting` and `kv_used_bytes` as it was planned."""
 
-    plan: StepPlan
     kind: str
     shape: StepShape
+    adapters: Mapping[AdapterKey, AdapterRows]
     end_s: float
     seconds: float
     running: int

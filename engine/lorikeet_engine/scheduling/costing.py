@@ -83,7 +83,7 @@ class Costing:
         self._meters: dict[str, _Meter] = {}
         self._shared: dict[AdapterKey, _Shared] = {}
         self._row_bytes = 0.0  # what one answer row of each step so far has read of what all rows share
-        self._gone: list[Request] = []  # since the step was planned
+        self._gone: list[Request] = []  # since the step was planned: the scheduler allows it, the loop holds it back
         self._now = 0.0
         self._passed_s = 0.0
 

@@ -13,7 +13,7 @@ Pure Python: no torch, no clock, no I/O. Time is an argument in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lorikeet_engine.cost import DeviceProfile, ModelCost, StepShape
 from lorikeet_engine.errors import AdapterRetired, DeadlineExceeded, EngineError, EngineFailure
@@ -21,7 +21,7 @@ from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.residency import AdapterResidency
 from lorikeet_engine.memory.kv.manager import KvManager
 from lorikeet_engine.scheduling.batching.adapter_gate import AdapterGate
-from lorikeet_engine.scheduling.batching.batch import Batch
+from lorikeet_engine.scheduling.batching.batch import AdapterRows, Batch
 from lorikeet_engine.scheduling.batching.doorkeeper import Doorkeeper
 from lorikeet_engine.scheduling.batching.preemption import SeatControl, VictimChoice
 from lorikeet_engine.scheduling.batching.prompt_chunks import PromptChunks
@@ -131,6 +131,11 @@ class Scheduler:
     @property
     def max_seats(self) -> int:
         return self._limits.max_num_seqs
+
+    @property
+    def last_adapters(self) -> Mapping[AdapterKey, AdapterRows]:
+        """The adapters of the step that was planned last."""
+        return self._planned.adapters
 
     def tenants(self) -> list[TenantLoad]:
         return self._queue.loads()

@@ -69,6 +69,9 @@ def test_what_the_counters_say_is_what_the_requests_got() -> None:
     assert outcome.output_s == pytest.approx(outcome.window.output_s)
     assert outcome.total_s == pytest.approx((8 * 16 + 8 * 64) / point.seconds)
     assert outcome.ttft_at(1.0) == max((r.first_s or 0) - r.sent_s for r in point.requests)
+    aborted = replace(point.requests[0], n_output=200, outcome="aborted")
+    less = Outcome(replace(point, requests=[aborted, *point.requests[1:]]))
+    assert (less.output_s, less.total_s) == (7 * 16 / point.seconds, 7 * (16 + 64) / point.seconds)
     mute = replace(point.requests[0], first_s=None, last_s=None, n_output=0)
     assert Outcome(replace(point, requests=[mute, *point.requests[1:]])).ttft_at(0.0) > 0.0
 

@@ -78,6 +78,11 @@ def test_the_only_thing_that_varies_is_the_axis() -> None:
         ("engine: 3", "engine must be a mapping"),
         ("name: 3", "name must be a text"),
         (f"load: {{seed: {list(range(1001))}}}", "1001 combinations are more than 1000"),
+        (
+            f"axis: seed\nload: {{seed: {list(range(40))}}}\npool_tokens: {list(range(1, 41))}\n"
+            f"engine: {{max_num_seqs: {list(range(1, 41))}}}",
+            "64000 combinations are more than 1000",
+        ),
     ],
 )
 def test_a_wrong_description_is_refused_by_name(text: str, said: str) -> None:

@@ -18,9 +18,11 @@ GRAIN_BYTES, ADAPTER_GRAINS, ITEMSIZE = 32, 4, 2
 SIZE = GRAIN_BYTES * ADAPTER_GRAINS
 
 
-def crowded(seed: int, *, n_adapters: int) -> SteppedEngine:
-    """Adapters that rotate through an arena with room for three, over a host cache with room for four."""
-    engine = stepped_engine(arena_grains=12, host_grains=16, n_blocks=33, max_adapters_per_step=2, load_delay=2)
+def crowded(seed: int, *, n_adapters: int, host_grains: int = 16) -> SteppedEngine:
+    """Adapters that rotate through an arena with room for three, over a host cache with room for four, or fewer."""
+    engine = stepped_engine(
+        arena_grains=12, host_grains=host_grains, n_blocks=33, max_adapters_per_step=2, load_delay=2
+    )
     draw = random.Random(seed)
     for i in range(60):
         digest = f"a{draw.randrange(n_adapters)}" if draw.random() < 0.8 else ""
@@ -56,6 +58,28 @@ def test_the_busiest_and_the_others_add_up_to_the_engines_totals(seed: int, monk
     work = engine.loop.counters.work.values()
     assert sum(use.read_bytes for use in found.values()) == sum(one.lora_bytes for one in work)
     assert sum(use.row_flops for use in found.values()) == sum(one.lora_flops for one in work)
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_the_last_step_of_an_adapter_that_is_gone_after_it_counts_like_the_others(overlaps: bool) -> None:
+    engine = stepped_engine(overlaps=overlaps)
+    engine.submit(request("r", adapter="red", max_tokens=3))
+    engine.step(3)
+    engine.loop.retire(AdapterKey("tenant", "red"))
+    engine.drain()
+    assert engine.residency.state(AdapterKey("tenant", "red")) is None
+    use = uses(engine)[AdapterKey("tenant", "red")]
+    n_steps = sum(any(row.adapter for row in plan.rows) for plan in engine.plans)
+    assert (use.read_bytes, use.row_flops) == (SIZE * n_steps, use.tokens * 2 * SIZE / ITEMSIZE)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_uses_add_up_where_images_are_dropped_all_the_time(seed: int) -> None:
+    engine = crowded(seed, n_adapters=6, host_grains=4)
+    work = engine.loop.counters.work.values()
+    found = uses(engine).values()
+    assert sum(use.read_bytes for use in found) == sum(one.lora_bytes for one in work) > 0
+    assert sum(use.row_flops for use in found) == sum(one.lora_flops for one in work)
 
 
 def test_each_adapter_is_charged_with_what_it_did_itself() -> None:

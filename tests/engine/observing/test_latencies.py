@@ -74,14 +74,16 @@ class Witness:
 
     def step(self, seconds: float) -> None:
         runner, loop = self.engine.runner, self.engine.loop
-        runner.step_s = seconds
+        end = (self.now if self.began is None else self.began) + seconds
+        if self.began is not None:  # a device that is ready before it is asked is heard of late
+            end = max(end, self.now)
+        runner.step_s, runner.waited_s = seconds, end - self.now
         n_plans = len(runner.plans)
         events = loop.step(self.now)
-        end = (self.now if self.began is None else self.began) + seconds
         for event in events:
             self._hear(event, end)
         if len(runner.plans) > n_plans:  # one ran to its end
-            self.now = max(self.now, end)
+            self.now = end
         self.began = self.now if runner.launched else None
         self.now += 0.001
 

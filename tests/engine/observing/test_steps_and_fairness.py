@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorikeet_engine.memory.ledger import MemoryState
-from lorikeet_engine.observing.fairness import EVERY_S, WINDOW_S, ServiceWindow, jain
+from lorikeet_engine.observing.fairness import EVERY_S, WINDOW_S, ServiceWindow
 from lorikeet_engine.observing.observer import NOT_OBSERVED
 from lorikeet_engine.observing.steps import KEPT, StepBook, StepRecord
 from lorikeet_engine.scheduling.counters import TenantLoad
@@ -128,11 +128,6 @@ def test_looks_are_rare_however_often_it_is_called() -> None:
     for i in range(1000):
         service.look(i * EVERY_S / 100, tenants)
     assert n_looks == 10
-
-
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=20))
-def test_jains_index_is_a_share(shares: list[float]) -> None:
-    assert 1 / len(shares) - 1e-9 <= jain(shares) <= 1 + 1e-9
 
 
 def test_weights_are_kept_on_a_crowded_engine() -> None:

@@ -12,7 +12,8 @@ engine: {max_num_batched_tokens: [1024, 2048], enable_prefix_caching: false}
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ def read_grid(described: object, *, name: str, model: str, device: str) -> Scena
         raise DescriptionError(f"unknown key {unknown[0]}; known here: {', '.join(KEYS)}")
     load, engine = (_settings(described.get(key, {}), key) for key in ("load", "engine"))
     pool = {"pool_tokens": _values(described.get("pool_tokens", 0), "pool_tokens")}
+    _check_size((load, pool, engine))
     varied = [key for settings in (load, pool, engine) for key, values in settings.items() if len(values) > 1]
     setups = [
         Setup(load=read_record(Load, one_load, "load"), pool_tokens=_whole(one_pool["pool_tokens"]), engine=one_engine)
@@ -76,16 +78,14 @@ def _values(value: object, place: str) -> list[SetupValue]:
     return values
 
 
-def _combinations(settings: Mapping[str, Sequence[SetupValue]]) -> list[dict[str, Any]]:
-    n_points = 1
-    for values in settings.values():
-        n_points *= len(values)
+def _check_size(parts: Iterable[Mapping[str, Sequence[SetupValue]]]) -> None:
+    """Before any of them is made."""
+    n_points = math.prod(len(values) for settings in parts for values in settings.values())
     if n_points > MAX_POINTS:
         raise DescriptionError(f"{n_points} combinations are more than {MAX_POINTS}")
-    return list(_each(settings))
 
 
-def _each(settings: Mapping[str, Sequence[SetupValue]]) -> Iterator[dict[str, Any]]:
+def _combinations(settings: Mapping[str, Sequence[SetupValue]]) -> Iterator[dict[str, Any]]:
     for values in itertools.product(*settings.values()):
         yield dict(zip(settings, values, strict=True))
 
