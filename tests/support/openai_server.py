@@ -24,6 +24,8 @@ class Behaviour:
         ends_after: the connection closes behind so many pieces; -1 = the answer comes whole.
         error_after: an error's event comes behind so many pieces.
         has_usage, has_garbage: whether counts are told; whether something comes that is no event.
+        is_mute: tokens are counted and none of their text comes.
+        headers: of an error's answer.
     """
 
     first_s: float = 0.0
@@ -35,11 +37,16 @@ class Behaviour:
     error_after: int = -1
     has_usage: bool = True
     has_garbage: bool = False
+    is_mute: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class OpenAiServer:
-    """What the server was asked, and what it counted itself. `behaviours` are taken in turn, then the last for ever."""
+    """What the server was asked, and what it counted itself. `behaviours` are taken in turn, then the last for ever.
+
+    It answers compressed where it is asked to; `metrics_told` is what its counters say in place of the truth, in turn.
+    """
 
     url: str = ""
     behaviours: list[Behaviour] = field(default_factory=lambda: [Behaviour()])
@@ -50,6 +57,7 @@ class OpenAiServer:
     n_running: int = 0
     most_running: int = 0
     n_hung_up: int = 0
+    metrics_told: list[str] = field(default_factory=list)
     models: list[dict[str, Any]] = field(default_factory=lambda: [{"id": "tiny", "object": "model"}])
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -58,7 +66,8 @@ class OpenAiServer:
         self.keys.append(request.headers.get("authorization", ""))
         behaviour = self.behaviours.pop(0) if len(self.behaviours) > 1 else self.behaviours[0]
         if behaviour.status != 200:
-            return web.json_response({"error": {"message": "no", "code": behaviour.code}}, status=behaviour.status)
+            body = {"error": {"message": "no", "code": behaviour.code}}
+            return web.json_response(body, status=behaviour.status, headers=behaviour.headers)
         self.n_running += 1
         self.most_running = max(self.most_running, self.n_running)
         try:
@@ -73,6 +82,9 @@ class OpenAiServer:
         return web.json_response({"object": "list", "data": self.models})
 
     async def metrics(self, _request: web.Request) -> web.Response:
+        if self.metrics_told:
+            text = self.metrics_told.pop(0) if len(self.metrics_told) > 1 else self.metrics_told[0]
+            return web.Response(text=text, status=200 if text else 503)
         lines = [
             "# HELP vllm:prompt_tokens_total Number of prefill tokens processed.",
             f'vllm:prompt_tokens_total{{model_name="tiny"}} {self.prompt_tokens}.0',
@@ -86,6 +98,7 @@ class OpenAiServer:
 
     async def _stream(self, request: web.Request, body: dict[str, Any], behaviour: Behaviour) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        response.enable_compression()
         await response.prepare(request)
         n_prompt, n_output = _n_tokens(body), body["max_tokens"]
         self.prompt_tokens += n_prompt
@@ -101,7 +114,9 @@ class OpenAiServer:
             n_pieces += 1
             self.output_tokens += n_now
             reason = "length" if n_sent == n_output else None
-            await _send(response, {"choices": [_choice(request.path, " word" * n_now, reason)]})
+            await _send(
+                response, {"choices": [_choice(request.path, "" if behaviour.is_mute else " word" * n_now, reason)]}
+            )
         if behaviour.has_garbage:
             await response.write(b"data: {not json\n\n")
         if behaviour.error_after == n_pieces:

@@ -1,6 +1,6 @@
 """The options of `lorikeet bench serve` as a load and its goals; what contradicts is refused by name.
 
-Options that vLLM's `bench serve` has as well have its names and its meaning.
+Options that vLLM's `bench serve` has as well have its names and its meaning, but for what their help says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lorikeet_platform.tools.bench.load.prompts import PromptKind
 from lorikeet_platform.tools.bench.load.target import VOCAB_SIZE, Endpoint, Target, find_target
 from lorikeet_platform.tools.bench.summary import GOAL_METRICS, METRICS
 
-INPUT_LEN, OUTPUT_LEN, NUM_PROMPTS, SEED, ZIPF = 1024, 128, 100, 1, 1.0
+INPUT_LEN, OUTPUT_LEN, NUM_PROMPTS, SEED, ZIPF = 1024, 128, 100, 1, 0.0
 MS = 1000.0
 
 

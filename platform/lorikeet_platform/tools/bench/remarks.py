@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lorikeet_engine.experiments.measures import Outcome
-from lorikeet_engine.experiments.record import PointRecord
+from lorikeet_engine.experiments.record import PointRecord, RunRecord
+from lorikeet_platform.tools.bench.load.pauses import FIRST_S, MOST_S
 
 # What a generator may take of the figures that it measures, and the resolution of its timers, in seconds.
 TOLERATED, RESOLUTION_S = 0.1, 0.002
@@ -15,7 +16,18 @@ BUSY = 0.9  # of a core; it has one
 
 
 def remarks(point: PointRecord) -> list[str]:
-    return [*_on_generator(point), *_on_counters(point), *_on_cache(point)]
+    return [*_on_generator(point), *_on_pauses(point), *_on_counters(point), *_on_cache(point)]
+
+
+def remarks_of(record: RunRecord) -> list[str]:
+    """Of all points; those of a sweep each with its place."""
+    told: list[str] = []
+    for point in record.points:
+        place = f"{record.axis} {point.setup.get(record.axis)}: " if record.axis else ""
+        if record.axis and not any(request.outcome == "ok" for request in point.requests):
+            told.append(f"{place}Nothing was served, so it has no figures and is in no picture.")
+        told += [f"{place}{remark}" for remark in remarks(point)]
+    return told
 
 
 def is_late(point: PointRecord) -> bool:
@@ -58,12 +70,28 @@ def _on_generator(point: PointRecord) -> Iterator[str]:
         )
 
 
+def _on_pauses(point: PointRecord) -> Iterator[str]:
+    generator = point.generator
+    if generator is not None and generator.n_pauses:
+        yield (
+            f"Clients that were not served waited before they asked again, {generator.n_pauses:,} times and "
+            f"{generator.paused_s:,.1f} s in all: as long as the server asked for by Retry-After, or else {FIRST_S:g} "
+            f"to {MOST_S:g} s, growing. So much less was asked of the server than that many clients would ask."
+        )
+
+
 def _p99_and_most(p99_s: float, most_s: float) -> str:
     return f"{1000 * p99_s:.1f} ms (p99; at most {1000 * most_s:.1f} ms)"
 
 
 def _on_counters(point: PointRecord) -> Iterator[str]:
     if not point.readings or point.generator is None:
+        return
+    if point.readings[-1].at_s < point.seconds:
+        yield (
+            f"The server's counters could not be read at the end: figures that are made of them end "
+            f"{point.readings[-1].at_s:.1f} s after the start, and the test after {point.seconds:.1f} s."
+        )
         return
     counted = point.readings[-1].output_tokens - point.readings[0].output_tokens
     told = sum(request.n_output for request in point.requests)

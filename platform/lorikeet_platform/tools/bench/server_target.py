@@ -10,25 +10,30 @@ from lorikeet_engine.simulation.workload.description import SharedPrefixes
 from lorikeet_engine.simulation.workload.distributions import Arrivals, Lengths
 from lorikeet_engine.simulation.workload.strict_records import DescriptionError
 from lorikeet_platform.tools.bench.load.description import Load, LoadGroup
-from lorikeet_platform.tools.bench.load.run import run_point
+from lorikeet_platform.tools.bench.load.run import Run, run_load
 from lorikeet_platform.tools.bench.load.target import Target
 
 
 class ServerTarget:
-    """Implements `lorikeet_engine.experiments.targets.target.Target`; answers are asked for in their full length."""
+    """Implements `lorikeet_engine.experiments.targets.target.Target`; answers are asked for in their full length.
+
+    `runs` are the points so far, with what the server said beside serving.
+    """
 
     source: Source = "server"
 
     def __init__(self, target: Target, machine: Machine) -> None:
         self.machine = machine
+        self.runs: list[Run] = []
         self._target = replace(target, ignore_eos=True)
 
     def run(self, setup: Setup) -> PointRecord:
-        """Raises DescriptionError for a setting of the engine, and what `run_point` raises."""
+        """Raises DescriptionError for a setting of the engine, and what `run_load` raises."""
         settings = [*setup.engine, *(["pool_tokens"] if setup.pool_tokens else [])]
         if settings:
             raise DescriptionError(f"{settings[0]} is the server's own setting; a sweep over a running one varies load")
-        return run_point(self._target, _load_of(setup), setup=setup.values())
+        self.runs.append(run_load(self._target, _load_of(setup), setup=setup.values()))
+        return self.runs[-1].point
 
 
 def _load_of(setup: Setup) -> Load:

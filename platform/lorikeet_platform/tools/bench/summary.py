@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from lorikeet_engine.cost import attainment
 from lorikeet_engine.experiments.measures import Outcome
-from lorikeet_engine.experiments.record import PointRecord, RequestRecord
+from lorikeet_engine.experiments.record import PointRecord, RequestRecord, RunRecord
 from lorikeet_engine.simulation.report.samples import mean, percentile
 
 METRICS: Final = ("ttft", "tpot", "itl", "e2el")
@@ -19,7 +19,10 @@ OUTCOMES: Final = ("ok", "refused", "expired", "failed", "aborted")
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """One metric over the served requests, in seconds; `percentiles` as they were asked for."""
+    """One metric over the served requests, in seconds; `percentiles` as they were asked for.
+
+    Where `count` is 0 nobody had it, and the figures are no figures.
+    """
 
     metric: str
     count: int
@@ -29,7 +32,10 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """Requests that kept all of the goals; those that were refused or failed kept none. Without aborted ones."""
+    """Requests that kept all of the goals; those that were refused or failed kept none. Without aborted ones.
+
+    Nor does an answer without text keep a goal for its first piece; one of a single token has no pace to keep.
+    """
 
     goals: Mapping[str, float]
     met: int
@@ -40,14 +46,14 @@ class Goodput:
 
 @dataclass(frozen=True, slots=True)
 class TenantSummary:
-    """What one tenant's requests got."""
+    """What one tenant's requests got; None where nobody got a first piece."""
 
     tenant: str
     sent: int
     served: int
     output_tokens: int
-    ttft_p50: float
-    ttft_p99: float
+    ttft_p50: float | None
+    ttft_p99: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +114,30 @@ def summarise(
     )
 
 
+def served_part(record: RunRecord) -> RunRecord:
+    """A sweep without the points at which nothing was served: they have no latency, and a rate of 0 is not theirs."""
+    if not record.axis:
+        return record
+    return replace(record, points=[point for point in record.points if any(r.outcome == "ok" for r in point.requests)])
+
+
 def values_of(metric: str, requests: Iterable[RequestRecord]) -> list[float]:
     """One for each request that has it."""
     return [value for request in requests if (value := value_of(metric, request)) is not None]
 
 
 def value_of(metric: str, request: RequestRecord) -> float | None:
-    """None: a request of one token has no time between tokens, and one without any has none at all."""
-    if request.first_s is None or request.last_s is None:
-        return None
+    """None: a request of one token has no time between tokens, and one without text no first piece."""
+    first_s, last_s = request.first_s, request.last_s
     match metric:
         case "ttft":
-            return request.first_s - request.sent_s
+            return None if first_s is None else first_s - request.sent_s
         case "tpot":
-            return (request.last_s - request.first_s) / (request.n_output - 1) if request.n_output > 1 else None
+            if first_s is None or last_s is None or request.n_output < 2:
+                return None
+            return (last_s - first_s) / (request.n_output - 1)
         case _:
-            return request.last_s - request.sent_s
+            return None if last_s is None else last_s - request.sent_s
 
 
 def _latency(metric: str, point: PointRecord, served: Sequence[RequestRecord], shares: Sequence[float]) -> Latency:
@@ -141,12 +155,20 @@ def _tenant(name: str, requests: Sequence[RequestRecord]) -> TenantSummary:
     served = [request for request in own if request.outcome == "ok"]
     ttft = sorted(values_of("ttft", served))
     n_output = sum(request.n_output for request in own)
-    return TenantSummary(name, len(own), len(served), n_output, percentile(ttft, 0.5), percentile(ttft, 0.99))
+    p50, p99 = (percentile(ttft, share) if ttft else None for share in (0.5, 0.99))
+    return TenantSummary(name, len(own), len(served), n_output, p50, p99)
+
+
+def _has_kept(metric: str, goal: float, request: RequestRecord) -> bool:
+    value = value_of(metric, request)
+    if value is None:
+        return metric == "tpot" and request.n_output < 2
+    return value <= goal
 
 
 def _goodput(requests: Sequence[RequestRecord], goals: Mapping[str, float], seconds: float) -> Goodput:
     served = [request for request in requests if request.outcome == "ok"]
-    met = sum(all((value_of(metric, request) or 0.0) <= goal for metric, goal in goals.items()) for request in served)
+    met = sum(all(_has_kept(metric, goal, request) for metric, goal in goals.items()) for request in served)
     lost = sum(request.outcome in ("refused", "failed") for request in requests)
     expired = sum(request.outcome == "expired" for request in requests)
     missed = len(served) - met

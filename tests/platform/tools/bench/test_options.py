@@ -53,6 +53,11 @@ def described(tmp_path: Path, text: str) -> Path:
         ({"concurrency": 2, "zipf": 1.0}, "--zipf"),
         ({"concurrency": 2, "random_range_ratio": 1.0}, "--random-range-ratio"),
         ({"request_rate": 0.0}, "rate above 0"),
+        ({"request_rate": float("nan")}, "finite"),
+        ({"request_rate": 2.0, "burstiness": float("inf")}, "finite"),
+        ({"request_rate": 2.0, "duration": float("nan")}, "duration_s must be a finite"),
+        ({"request_rate": 2.0, "duration": float("inf")}, "duration_s must be a finite"),
+        ({"concurrency": 2, "lora_modules": ("a",), "zipf": float("nan")}, "zipf must be a finite"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused_by_name(options: dict[str, Any], named: str) -> None:
@@ -79,7 +84,7 @@ def test_options_of_one_group_make_one_group() -> None:
     assert group.shared_prefixes is not None
     assert group.shared_prefixes.tokens == 30
     assert group.adapters is not None
-    assert group.adapters.names == ("a", "b", "c")
+    assert (group.adapters.names, group.adapters.zipf) == (("a", "b", "c"), 0.0)  # all alike, as vLLM asks for them
     assert (load.n_requests, load.duration_s) == (7, 0.0)
 
 

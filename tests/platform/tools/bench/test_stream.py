@@ -34,6 +34,21 @@ def test_events_are_whole_however_the_bytes_are_cut(size: int) -> None:
     assert reader.is_done
 
 
+@pytest.mark.parametrize(
+    ("payload", "has_text"),
+    [
+        (b'{"choices":null,"usage":{"prompt_tokens":null,"completion_tokens":null}}', False),
+        (b'{"choices":[{"text":null,"delta":null,"finish_reason":null}],"usage":null}', False),
+        (b'{"choices":[{"delta":{"content":null,"tool_calls":null}}]}', False),
+        (b'{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"{"}}]}}]}', True),
+        (b'{"choices":[{"delta":{"content":[{"type":"text","text":"a"}]}}]}', True),
+    ],
+)
+def test_what_servers_leave_empty_is_nothing_and_a_tools_arguments_are_text(payload: bytes, has_text: bool) -> None:
+    (event,) = EventReader().feed(b"data: " + payload + b"\n\n")
+    assert (event.has_text, event.is_last) == (has_text, False)
+
+
 @pytest.mark.parametrize("line", [b"data: {not json\n", b'data: {"choices": 3}\n', b"data: \xff\n"])
 def test_what_is_no_event_is_not_guessed(line: bytes) -> None:
     with pytest.raises(StreamBroken):
@@ -46,5 +61,6 @@ def test_errors_are_read_in_every_dialect() -> None:
     assert read_error(b'{"error":{"message":"no","code":"rate_limit_exceeded"}}').code == "rate_limit_exceeded"
     assert read_error(b'{"object":"error","message":"no","type":"BadRequestError","code":400}').code == 400
     assert read_error(b'{"error":"no"}').message == "no"
+    assert read_error(b'{"error":{"message":null,"code":"busy"}}').code == "busy"
     assert read_error(b'{"detail":"prompt must be a string."}').message == '"prompt must be a string."'
     assert read_error(b"<html>") == ErrorObject()

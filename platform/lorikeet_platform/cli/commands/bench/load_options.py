@@ -31,8 +31,13 @@ InputLen = Annotated[int | None, _option(WHAT, "Tokens of a prompt. (default: 10
 OutputLen = Annotated[int | None, _option(WHAT, "Tokens that are asked for. (default: 128)", min=1)]
 RangeRatio = Annotated[float | None, _option(WHAT, "Lengths vary evenly by this share. (default: 0)", min=0)]
 PrefixLen = Annotated[int | None, _option(WHAT, "Tokens before each prompt, the same for all. (default: 0)", min=1)]
-LoraModules = Annotated[list[str] | None, _option(WHAT, "Adapters to ask for, the most popular first.", metavar="NAME")]
-ZipfExponent = Annotated[float | None, _option(WHAT, "Exponent of their popularity. (default: 1)", min=0)]
+LoraModules = Annotated[
+    list[str] | None,
+    _option(WHAT, "Adapters to ask for, by chance and all alike. Apart by commas; vLLM's by spaces.", metavar="A,B"),
+]
+ZipfExponent = Annotated[
+    float | None, _option(WHAT, "Or the first the most: exponent of their popularity. (default: 0)", min=0)
+]
 PromptsAs = Annotated[
     Literal["ids", "words"] | None,
     _option(WHAT, "Token ids or text. (default: ids for completions of a Lorikeet server)"),
@@ -43,7 +48,14 @@ IgnoreEos = Annotated[bool, _option(WHAT, "Answers shall go on to their full len
 RequestRate = Annotated[float | None, _option(WHEN, "Requests a second, whatever comes back; inf = all at once.")]
 Burstiness = Annotated[float | None, _option(WHEN, "Shape of gamma pauses; below 1 is burstier. (default: 1)")]
 Concurrency = Annotated[
-    int | None, _option(WHEN, "Clients that wait for their answers.", "--concurrency", "--max-concurrency", min=1)
+    int | None,
+    _option(
+        WHEN,
+        "Clients that wait for their answers. vLLM's --max-concurrency also caps a --request-rate; not here.",
+        "--concurrency",
+        "--max-concurrency",
+        min=1,
+    ),
 ]
 Trace = Annotated[Path | None, _option(WHEN, "Requests as they were recorded, a JSON object a line.")]
 NumPrompts = Annotated[int | None, _option(WHEN, "Requests in all. (default: 100)", min=1)]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 API_KEY = "LORIKEET_API_KEY"
 PROMPTS = {"ids": "token ids", "words": "words"}
 LONGEST = 200
+NONE = "–"  # nobody had it
 NAMED = 12  # lines of the tables by tenant and by message; the record has all
 
 
@@ -75,7 +76,7 @@ def serve(
             )
         )
         asked = TargetOptions(url, endpoint, model, prompts, vocab_size, ignore_eos, metrics_url, num_warmups)
-        target = target_of(asked, os.environ.get(api_key_env, ""))
+        target = target_of(asked, os.environ.get(api_key_env, "").strip())
         machine = _machine(target, admin_url)
         run = _run(target, load)
         _tell(run, target, judging)
@@ -119,7 +120,7 @@ def _run(target: Target, load: Load) -> Run:
     from lorikeet_platform.cli.commands.bench.progress import LoadProgress
     from lorikeet_platform.tools.bench.load.run import run_load
 
-    say(f"{target.url}{target.endpoint}: {target.model}, prompts of {PROMPTS[target.prompts]}")
+    say(f"{target.shown_url}{target.endpoint}: {target.model}, prompts of {PROMPTS[target.prompts]}")
     with LoadProgress(load.name, load.n_requests) as progress:
         return run_load(target, load, told=progress.at)
 
@@ -136,7 +137,7 @@ def _write(run: Run, target: Target, load: Load, machine: Machine, judging: Judg
         name=load.name,
         axis="",
         source="server",
-        target=f"{target.url}{target.endpoint}",
+        target=f"{target.shown_url}{target.endpoint}",
         started_at=datetime.fromtimestamp(time.time() - run.point.seconds, UTC).isoformat(timespec="seconds"),
         machine=machine,
         points=[point],
@@ -155,7 +156,10 @@ def _tell(run: Run, target: Target, judging: Judging) -> None:
     print_table((target.model.upper(), ""), _rows(summary), empty="")
     columns = ("mean", *(f"p{100 * share:g}" for share in judging.shares))
     rows = [
-        (latency.metric, *(f"{1000 * value:.2f}" for value in (latency.mean, *latency.percentiles.values())))
+        (
+            latency.metric,
+            *(f"{1000 * s:.2f}" if latency.count else NONE for s in (latency.mean, *latency.percentiles.values())),
+        )
         for latency in summary.latencies
     ]
     print_table(("MILLISECONDS", *(column.upper() for column in columns)), rows, empty="")
@@ -166,18 +170,22 @@ def _tell(run: Run, target: Target, judging: Judging) -> None:
                 own.sent,
                 own.served,
                 own.output_tokens,
-                f"{1000 * own.ttft_p50:.1f}",
-                f"{1000 * own.ttft_p99:.1f}",
+                *(NONE if s is None else f"{1000 * s:.1f}" for s in (own.ttft_p50, own.ttft_p99)),
             )
             for own in sorted(summary.tenants, key=lambda own: -own.sent)[:NAMED]
         ]
         print_table(("TENANT", "SENT", "SERVED", "OUTPUT TOKENS", "TTFT P50", "TTFT P99"), tenants, empty="")
-    for message, n in run.failures.most_common(NAMED):
-        say(f"{n} times: {message[:LONGEST]}")
-    for remark in remarks(run.point):
+    for remark in (*failures_of(run), *remarks(run.point), *missed_of(run)):
         say(remark)
-    if run.n_missed:
-        say(f"{run.n_missed} readings of {run.make}'s counters failed and are left out.")
+
+
+def failures_of(run: Run) -> list[str]:
+    """What the server said in place of serving."""
+    return [f"{n} times: {message[:LONGEST]}" for message, n in run.failures.most_common(NAMED)]
+
+
+def missed_of(run: Run) -> list[str]:
+    return [f"{run.n_missed} readings of {run.make}'s counters failed and are left out."] if run.n_missed else []
 
 
 def _rows(summary: Summary) -> list[tuple[str, object]]:

@@ -50,14 +50,16 @@ def sweep(
     from lorikeet_engine.experiments.scenarios.choice import choose_scenario
     from lorikeet_engine.simulation.workload.strict_records import DescriptionError
     from lorikeet_platform.cli.commands.bench.sweep_tables import print_static, print_sweep
+    from lorikeet_platform.tools.bench.remarks import remarks_of
 
     _refuse_contradictions(on=on, url=url, metrics_url=metrics_url, device=device, static=static)
     try:
         chosen = choose_scenario(scenario, "engine" if url else on, model=model, device=device)
         with _progress(chosen) as told:
             if url:
-                record = _served(chosen, url, model or "", metrics_url, told)
+                record, troubles = _served(chosen, url, model or "", metrics_url, told)
             else:
+                troubles = []
                 record = _simulated(chosen, told) if on == "simulator" else _computed(chosen, scenario, told)
         runs = _in_static_batches(chosen, static) if static else []
     except DescriptionError as error:
@@ -65,6 +67,8 @@ def sweep(
     print_sweep(record)
     if static:
         print_static(record, runs, static)
+    for trouble in (*troubles, *remarks_of(record)):
+        say(trouble)
     if json_file:
         write_record(record, json_file)
         say(f"Record written to {json_file}.")
@@ -73,6 +77,8 @@ def sweep(
 
         draw(record, figures)
         say(f"Report drawn into {figures}.")
+    if unserved := [point for point in record.points if not any(r.outcome == "ok" for r in point.requests)]:
+        raise CommandFailed(ExitCode.FAILED, f"nothing was served at {len(unserved)} of {len(record.points)} points")
 
 
 def _refuse_contradictions(
@@ -106,27 +112,30 @@ def _simulated(scenario: Scenario, told: Told) -> RunRecord:
     return run_sweep(scenario, simulator_target(scenario.model, scenario.device), lambda _: told())
 
 
-def _served(scenario: Scenario, url: str, model: str, metrics_url: str, told: Told) -> RunRecord:
-    """With the key of the environment; answers are asked for in their full length."""
+def _served(scenario: Scenario, url: str, model: str, metrics_url: str, told: Told) -> tuple[RunRecord, list[str]]:
+    """With the key of the environment; answers are asked for in their full length. Also what went wrong where."""
     import os
 
     from lorikeet_engine.experiments.record import Machine
     from lorikeet_engine.experiments.sweep import run_sweep
-    from lorikeet_platform.cli.commands.bench.serve import API_KEY, failures_told
+    from lorikeet_platform.cli.commands.bench.serve import API_KEY, failures_of, failures_told, missed_of
     from lorikeet_platform.tools.bench.load.target import find_target
     from lorikeet_platform.tools.bench.server_target import ServerTarget
 
     with failures_told():
         target = find_target(
             url,
-            api_key=os.environ.get(API_KEY, ""),
+            api_key=os.environ.get(API_KEY, "").strip(),
             model=model,
             endpoint="/v1/completions",
             prompts=None,
             metrics_url=metrics_url,
         )
-        machine = Machine(model=target.model, device=target.url)
-        return run_sweep(scenario, ServerTarget(target, machine), lambda _: told())
+        server = ServerTarget(target, Machine(model=target.model, device=target.shown_url))
+        record = run_sweep(scenario, server, lambda _: told())
+    places = [f"{record.axis} {point.setup.get(record.axis)}: " if record.axis else "" for point in record.points]
+    told_by = zip(places, server.runs, strict=True)
+    return record, [place + said for place, run in told_by for said in (*failures_of(run), *missed_of(run))]
 
 
 def _computed(scenario: Scenario, name_or_file: str, told: Told) -> RunRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from lorikeet_engine.experiments.lines import LENGTH, Series, implied_bandwidth, itl_line, kv_line, series_of
@@ -10,24 +11,34 @@ from lorikeet_engine.experiments.record import RunRecord, SetupValue
 from lorikeet_engine.simulation.report.samples import mean
 from lorikeet_engine.simulation.static_batching import StaticRun
 from lorikeet_platform.cli.console import print_table
+from lorikeet_platform.tools.bench.summary import served_part, values_of
 
 POINTS_OF_A_LINE = 3
+FIGURES = 10  # columns of a point that was served
 
 
 def print_sweep(record: RunRecord) -> None:
     peaks, found = peaks_of(record.machine), series_of(record)
     names = list(dict.fromkeys(name for series in found for name in series.named))
+    is_clean = all(
+        len(outcome.served) == len(outcome.point.requests) for series in found for outcome in series.outcomes
+    )
     columns = (
-        *names, record.axis or "point", "ttft p50", "ttft p99", "queue", "itl p50", "itl p90", "output/s", "tokens/s",
-        "kv peak", "mfu", "mbu",
+        *names, record.axis or "point", *(() if is_clean else ("served", "not served")), "ttft p50", "ttft p99",
+        "queue", "itl p50", "itl p90", "output/s", "tokens/s", "kv peak", "mfu", "mbu",
     )  # fmt: skip
     rows = [
-        (*(_value(series.named.get(name)) for name in names), *_cells(outcome, record.axis, peaks))
+        (
+            *(_value(series.named.get(name)) for name in names),
+            _value(outcome.setup.get(record.axis)),
+            *(() if is_clean else _fates(outcome)),
+            *(_cells(outcome, peaks) if outcome.served else FIGURES * ("",)),
+        )
         for series in found
         for outcome in series.outcomes
     ]
     print_table([column.upper() for column in columns], rows, empty="")
-    lines = [line for series in found for line in _lines(series, record)]
+    lines = [line for series in series_of(served_part(record)) for line in _lines(series, record)]
     if not lines:
         return
     if copied := record.machine.copy_bandwidth:
@@ -35,13 +46,19 @@ def print_sweep(record: RunRecord) -> None:
     print_table(("OVER PROMPT LENGTH", "LINE", "", ""), lines, empty="")
 
 
-def _cells(outcome: Outcome, axis: str, peaks: Peaks | None) -> tuple[str, ...]:
+def _fates(outcome: Outcome) -> tuple[str, str]:
+    """How many requests were served, and what became of the others."""
+    fates = Counter(request.outcome for request in outcome.point.requests if request.outcome != "ok")
+    return f"{len(outcome.served)}", ", ".join(f"{n} {fate}" for fate, n in fates.most_common())
+
+
+def _cells(outcome: Outcome, peaks: Peaks | None) -> tuple[str, ...]:
     whole = outcome.window.whole if outcome.point.readings else None
     tells_queue = any(request.queue_s is not None for request in outcome.served)
+    has_first = bool(values_of("ttft", outcome.served))
     return (
-        _value(outcome.setup.get(axis)),
-        f"{1000 * outcome.ttft_at(0.5):.1f} ms",
-        f"{outcome.ttft_at(0.99):.2f} s",
+        f"{1000 * outcome.ttft_at(0.5):.1f} ms" if has_first else "",
+        f"{outcome.ttft_at(0.99):.2f} s" if has_first else "",
         f"{1000 * outcome.mean_queue:.0f} ms" if tells_queue else "",
         f"{1000 * outcome.gap_at(0.5):.2f} ms",
         f"{1000 * outcome.gap_at(0.9):.1f} ms",

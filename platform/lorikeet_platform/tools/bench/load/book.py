@@ -10,6 +10,7 @@ from typing import Final
 
 from lorikeet_engine.experiments.record import Generator, RequestRecord
 from lorikeet_engine.simulation.report.samples import BINS_PER_E, Gaps, percentile
+from lorikeet_platform.tools.bench.load.pauses import Paused
 from lorikeet_platform.tools.bench.load.sender import Answer
 
 LOOK_EVERY_S: Final = 0.01
@@ -35,7 +36,7 @@ class Book:
             return
         for before, after in zip(answer.pieces_s, answer.pieces_s[1:], strict=False):
             self._gaps.add(after - before)
-        if answer.usage is None:
+        if not answer.has_counts:
             self._n_without_usage += 1
             return
         self._n_pieces += len(answer.pieces_s)
@@ -46,7 +47,7 @@ class Book:
         """(seconds, how often), in order."""
         return [(math.exp(bin_ / BINS_PER_E), n) for bin_, n in sorted(self._gaps.bins.items())]
 
-    def generator(self, lag: LoopLag) -> Generator:
+    def generator(self, lag: LoopLag, paused: Paused) -> Generator:
         late = sorted(self._late)
         return Generator(
             late_p99_s=percentile(late, 0.99),
@@ -58,6 +59,8 @@ class Book:
             n_tokens=self._n_tokens,
             n_differing=self._n_differing,
             n_without_usage=self._n_without_usage,
+            n_pauses=paused.n,
+            paused_s=paused.seconds,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from lorikeet_engine.experiments.record import SetupValue
 from lorikeet_engine.simulation.workload.description import Aborts, SharedPrefixes
 from lorikeet_engine.simulation.workload.distributions import Arrivals, Lengths
 from lorikeet_engine.simulation.workload.strict_records import DescriptionError, read_record
+from lorikeet_platform.tools.bench.load.address import fits_header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,8 @@ class NamedAdapters:
     def __post_init__(self) -> None:
         if not self.names or len(set(self.names)) < len(self.names) or not all(self.names):
             raise DescriptionError("adapters need names, each once")
+        if not math.isfinite(self.zipf):
+            raise DescriptionError(f"zipf must be a finite number, not {self.zipf:g}")
         if not 0 <= self.base_share <= 1:
             raise DescriptionError("base_share must lie in 0 … 1")
 
@@ -86,6 +90,8 @@ class Load:
             raise DescriptionError("a load needs tenants or a trace, and not both")
         if self.tenants and self.duration_s <= 0 and self.n_requests <= 0:
             raise DescriptionError("a load needs a duration_s or an n_requests, or it would never end")
+        if not math.isfinite(self.duration_s):
+            raise DescriptionError(f"duration_s must be a finite number of seconds, not {self.duration_s:g}")
         if min(self.duration_s, self.n_requests) < 0:
             raise DescriptionError("duration_s and n_requests must not be negative")
         if self.keys and self.tenants:
@@ -134,13 +140,19 @@ def key_of(owner: LoadGroup | TenantKey, default: str) -> str:
     if owner.api_key_env:
         if not os.environ.get(owner.api_key_env):
             raise DescriptionError(f"{name}: the environment has no {owner.api_key_env}")
-        return os.environ[owner.api_key_env]
+        return _fit_for_header(name, os.environ[owner.api_key_env].strip())
     if owner.api_key_file:
         try:
-            return Path(owner.api_key_file).read_text(encoding="ascii").strip()
+            return _fit_for_header(name, Path(owner.api_key_file).read_text(encoding="ascii").strip())
         except (OSError, UnicodeDecodeError):
             raise DescriptionError(f"{name}: cannot read the key in {owner.api_key_file}") from None
     return default
+
+
+def _fit_for_header(name: str, key: str) -> str:
+    if not fits_header(key):
+        raise DescriptionError(f"{name}: its key holds characters that no key has")
+    return key
 
 
 def _length(lengths: Lengths) -> SetupValue:

@@ -20,6 +20,7 @@ from lorikeet_platform.tools.bench.load.traffic import Ask, Traffic, traffic_of,
 from lorikeet_platform.tools.bench.watching.sampler import Sampler
 
 Told = Callable[[int, int], None]  # requests sent, requests ended
+SERVED = ("ok", "aborted")  # who hangs up was not turned away
 REFUSED_CODES = {*map(str, REFUSED_KEY), *(f"http_{status}" for status in REFUSED_KEY), "invalid_api_key"}
 
 
@@ -89,7 +90,7 @@ async def _run(target: Target, load: Load, setup: dict[str, SetupValue], told: T
         requests=book.requests,
         gaps=book.gaps(),
         readings=sampler.readings() if sampler else [],
-        generator=book.generator(lag),
+        generator=book.generator(lag, traffic.paused),
     )
     return Run(point, book.messages, sampler.make if sampler else "", sampler.n_missed if sampler else 0)
 
@@ -98,7 +99,7 @@ async def _warm_up(sender: Sender, asks: list[Ask]) -> None:
     """One after another; what fails here would fail a thousand times."""
     for ask in asks:
         answer = await sender.send(ask)
-        if answer.outcome not in ("ok", "aborted"):
+        if answer.outcome not in SERVED:
             said = f"{answer.code}: {answer.message}" if answer.message else answer.code
             raise TargetUnfit(f"a request before the test failed: {said}", is_key=answer.code in REFUSED_CODES)
 
@@ -114,11 +115,17 @@ class Dispatch:
         self._running: set[asyncio.Task[None]] = set()
         self._n_sent = self._n_ended = 0
         self._something_ended = asyncio.Event()
+        self._error: Exception | None = None
 
     async def run(self) -> None:
-        """Until nothing is due any more and everything has ended; when it is cancelled, so are they."""
+        """Until nothing is due any more and everything has ended; when it is cancelled, so are they.
+
+        What went wrong in this program while a request was looked after comes out of here.
+        """
         try:
             while True:
+                if self._error:
+                    raise self._error
                 due_s = self._traffic.next_at()
                 if due_s is None:
                     if self._n_ended == self._n_sent:
@@ -147,12 +154,18 @@ class Dispatch:
         self._tell()
 
     async def _send(self, ask: Ask) -> None:
-        answer: Answer = await self._sender.send(ask)
-        self._book.add(answer)
+        try:
+            self._enter(await self._sender.send(ask))
+        except Exception as error:
+            self._error = self._error or error
         self._n_ended += 1
-        self._traffic.on_ended(ask, answer.ended_s)
         self._something_ended.set()
         self._tell()
+
+    def _enter(self, answer: Answer) -> None:
+        self._book.add(answer)
+        is_served, retry_after_s = answer.outcome in SERVED, answer.retry_after_s
+        self._traffic.on_ended(answer.ask, answer.ended_s, is_served=is_served, retry_after_s=retry_after_s)
 
     def _tell(self) -> None:
         if self._told:

@@ -13,6 +13,7 @@ from typing import Final
 import aiohttp
 
 from lorikeet_engine.experiments.record import Outcome, RequestRecord
+from lorikeet_platform.tools.bench.load.pauses import retry_after
 from lorikeet_platform.tools.bench.load.stream import ErrorObject, EventReader, StreamBroken, UsageCounts, read_error
 from lorikeet_platform.tools.bench.load.target import Target
 from lorikeet_platform.tools.bench.load.traffic import Ask
@@ -29,7 +30,7 @@ Clock = Callable[[], float]
 class Answer:
     """What came of one request; times in seconds since the start. `pieces_s` are those of its text.
 
-    `has_end`: the server said why it ended.
+    `has_end`: the server said why it ended; `retry_after_s`: how long it asked to be left alone.
     """
 
     ask: Ask
@@ -41,18 +42,26 @@ class Answer:
     outcome: Outcome = "failed"
     code: str = ""
     message: str = ""
+    retry_after_s: float | None = None
 
     @property
     def n_output(self) -> int:
         """As the server counts, or else the pieces."""
-        return self.usage.completion_tokens if self.usage else len(self.pieces_s)
+        told = self.usage.completion_tokens if self.usage else None
+        return len(self.pieces_s) if told is None else told
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether the server has told both."""
+        usage = self.usage
+        return usage is not None and usage.prompt_tokens is not None and usage.completion_tokens is not None
 
     @property
     def last_s(self) -> float | None:
-        """Of its text; the end that a server tells apart from the last piece belongs to it."""
-        if not self.pieces_s:
-            return None
-        return self.ended_s if self.has_end else self.pieces_s[-1]
+        """Of its text; the end that a server tells apart from the last piece belongs to it, also without any text."""
+        if self.has_end:
+            return self.ended_s
+        return self.pieces_s[-1] if self.pieces_s else None
 
     def record(self) -> RequestRecord:
         usage, ask = self.usage, self.ask
@@ -60,7 +69,7 @@ class Answer:
         return RequestRecord(
             tenant=ask.tenant,
             adapter=ask.adapter,
-            n_prompt=usage.prompt_tokens if usage else ask.n_prompt,
+            n_prompt=ask.n_prompt if usage is None or usage.prompt_tokens is None else usage.prompt_tokens,
             n_cached=details.cached_tokens if details else None,
             n_output=self.n_output,
             sent_s=ask.at,
@@ -73,8 +82,12 @@ class Answer:
 
 
 def open_session() -> aiohttp.ClientSession:
-    """For as many connections at a time as there are requests; nothing is waited for in a queue of ours."""
+    """For as many connections at a time as there are requests; nothing is waited for in a queue of ours.
+
+    Nothing is asked for compressed: unpacking takes time from the generator, and pieces may come late for it.
+    """
     return aiohttp.ClientSession(
+        headers={"Accept-Encoding": "identity"},
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S),
         auto_decompress=False,
@@ -105,6 +118,8 @@ class Sender:
             answer.code, answer.message = "broken_stream", str(error)
         except (aiohttp.ClientError, OSError) as error:
             answer.code, answer.message = "connection_lost", str(error) or type(error).__name__
+        except Exception as error:  # one request's trouble, however odd, is not the end of the test
+            answer.code, answer.message = type(error).__name__, str(error)
         if not answer.has_end:
             answer.ended_s = self._clock()
         return answer
@@ -116,6 +131,7 @@ class Sender:
         async with self._session.post(self._url, data=answer.ask.body, headers=headers) as response:
             if response.status != OK:
                 answer.outcome = OUTCOMES.get(response.status, "failed")
+                answer.retry_after_s = retry_after(response.headers)
                 _fail(answer, read_error(await response.read()), f"http_{response.status}")
                 return
             await self._read(response.content, answer)
@@ -144,4 +160,4 @@ class Sender:
 
 def _fail(answer: Answer, error: ErrorObject, code: str) -> None:
     answer.code = str(error.code or error.type or code)
-    answer.message = error.message
+    answer.message = error.message or ""

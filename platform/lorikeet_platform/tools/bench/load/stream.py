@@ -6,6 +6,7 @@ Reads what OpenAI-compatible servers have in common; what a piece says beyond th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -17,25 +18,32 @@ class PromptDetails(msgspec.Struct, frozen=True):
 
 
 class UsageCounts(msgspec.Struct, frozen=True):
-    """Tokens as the server counts them."""
+    """Tokens as the server counts them; None where it does not say."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
     prompt_tokens_details: PromptDetails | None = None
 
 
 class ErrorObject(msgspec.Struct, frozen=True):
     """Servers write a word or a number as its code, or leave it out."""
 
-    message: str = ""
+    message: str | None = ""
     code: str | int | None = None
     type: str | None = None
 
 
 class _Delta(msgspec.Struct, frozen=True):
-    content: str | None = None
+    """A tool's name and arguments are made of tokens like any text."""
+
+    content: Any = None  # a text, or a list of parts
     reasoning_content: str | None = None
     reasoning: str | None = None
+    tool_calls: list[Any] | None = None
+
+    @property
+    def has_text(self) -> bool:
+        return bool(self.content or self.reasoning_content or self.reasoning or self.tool_calls)
 
 
 class _Choice(msgspec.Struct, frozen=True):
@@ -47,21 +55,17 @@ class _Choice(msgspec.Struct, frozen=True):
 class Event(msgspec.Struct, frozen=True):
     """One event of the stream."""
 
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     usage: UsageCounts | None = None
     error: ErrorObject | str | None = None
 
     @property
     def has_text(self) -> bool:
-        for choice in self.choices:
-            delta = choice.delta
-            if choice.text or (delta and (delta.content or delta.reasoning_content or delta.reasoning)):
-                return True
-        return False
+        return any(choice.text or (choice.delta and choice.delta.has_text) for choice in self.choices or ())
 
     @property
     def is_last(self) -> bool:
-        return any(choice.finish_reason for choice in self.choices)
+        return any(choice.finish_reason for choice in self.choices or ())
 
 
 class StreamBroken(ValueError):
@@ -100,7 +104,7 @@ class EventReader:
 class _ErrorBody(msgspec.Struct, frozen=True):
     error: ErrorObject | str | None = None
     detail: msgspec.Raw = msgspec.Raw(b"")  # FastAPI's own refusals: a text, or a list of what is wrong
-    message: str = ""
+    message: str | None = ""
     code: str | int | None = None
     type: str | None = None
 

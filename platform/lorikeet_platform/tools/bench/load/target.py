@@ -9,6 +9,8 @@ from typing import Any, Literal
 import httpx
 import msgspec
 
+from lorikeet_engine.simulation.workload.strict_records import DescriptionError
+from lorikeet_platform.tools.bench.load.address import fits_header, normalised, shown, trouble_with
 from lorikeet_platform.tools.bench.load.prompts import FIRST_ID, PromptKind, Prompts
 
 Endpoint = Literal["/v1/completions", "/v1/chat/completions"]
@@ -53,6 +55,13 @@ class Target:
             raise TargetUnfit("prompts of token ids exist on /v1/completions only")
         if self.vocab_size <= FIRST_ID:
             raise TargetUnfit(f"a vocab_size of {self.vocab_size} leaves no token ids to draw from")
+        if not fits_header(self.api_key):
+            raise TargetUnfit("the key holds characters that no key has", is_key=True)
+
+    @property
+    def shown_url(self) -> str:
+        """The address without anything secret."""
+        return shown(self.url)
 
     def body(self, model: str, units: Sequence[int], max_tokens: int) -> bytes:
         """One request, ready to send; greedy, so that equal seeds ask for equal answers."""
@@ -73,11 +82,6 @@ class Target:
         return msgspec.json.encode(fields)
 
 
-def normalised(url: str) -> str:
-    """Base addresses are written with and without the `/v1` that the routes begin with."""
-    return url.rstrip("/").removesuffix("/v1")
-
-
 def find_target(
     url: str, *, api_key: str, model: str, endpoint: Endpoint, prompts: PromptKind | None, **more: Any
 ) -> Target:
@@ -87,14 +91,19 @@ def find_target(
     takes them.
 
     Raises:
+        DescriptionError: that is no address, or one that holds a password beside a key.
         TargetUnfit: nobody answers there, or the key is refused, or the list has no model.
     """
+    if trouble := trouble_with(url, has_key=bool(api_key)):
+        raise DescriptionError(trouble)
     url = normalised(url)
+    if not fits_header(api_key):
+        raise TargetUnfit("the key holds characters that no key has", is_key=True)
     if model and prompts is not None:
         return Target(url=url, api_key=api_key, model=model, endpoint=endpoint, prompts=prompts, **more)
     listed = _models(url, api_key, is_needed=not model)
     if not model and not listed:
-        raise TargetUnfit(f"{url}/v1/models names no model; name one with --model")
+        raise TargetUnfit(f"{shown(url)}/v1/models names no model; name one with --model")
     is_ours = any("lorikeet" in entry for entry in listed)
     kind: PromptKind = prompts or ("ids" if is_ours and endpoint == "/v1/completions" else "words")
     chosen = model or str(listed[0].get("id", ""))
@@ -108,17 +117,19 @@ def _models(url: str, api_key: str, *, is_needed: bool) -> list[dict[str, Any]]:
         with httpx.Client(timeout=LOOK_S, trust_env=False) as client:
             response = client.get(f"{url}/v1/models", headers=headers)
     except httpx.HTTPError as error:
-        raise TargetUnfit(f"cannot reach {url}: {error or type(error).__name__}") from None
+        raise TargetUnfit(f"cannot reach {shown(url)}: {error or type(error).__name__}") from None
     if response.status_code in REFUSED_KEY:
-        raise TargetUnfit(f"{url} refuses the key (status {response.status_code})", is_key=True)
+        raise TargetUnfit(f"{shown(url)} refuses the key (status {response.status_code})", is_key=True)
     if response.status_code >= ERROR:
         if is_needed:
-            raise TargetUnfit(f"{url}/v1/models answers with status {response.status_code}; name a model with --model")
+            raise TargetUnfit(
+                f"{shown(url)}/v1/models answers with status {response.status_code}; name a model with --model"
+            )
         return []
     try:
         data = response.json()["data"]
         return [entry for entry in data if isinstance(entry, dict)]
     except (ValueError, KeyError, TypeError):
         if is_needed:
-            raise TargetUnfit(f"{url}/v1/models is no list of models; name one with --model") from None
+            raise TargetUnfit(f"{shown(url)}/v1/models is no list of models; name one with --model") from None
         return []

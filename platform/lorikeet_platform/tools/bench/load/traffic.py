@@ -15,7 +15,10 @@ from typing import Protocol
 
 from lorikeet_engine.simulation.workload.distributions import Zipf
 from lorikeet_engine.simulation.workload.recorded_traffic import RecordedRequest, read_trace
-from lorikeet_platform.tools.bench.load.description import Load, LoadGroup, key_of
+from lorikeet_engine.simulation.workload.strict_records import DescriptionError
+from lorikeet_platform.tools.bench.load.address import trouble_with
+from lorikeet_platform.tools.bench.load.description import Load, LoadGroup, TenantKey, key_of
+from lorikeet_platform.tools.bench.load.pauses import Paused, pause_after
 from lorikeet_platform.tools.bench.load.prompts import Prompts
 from lorikeet_platform.tools.bench.load.target import Target
 
@@ -24,7 +27,10 @@ NO_GROUP = -1
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request. `at` is when it is due, in seconds since the start; `group` hears of its end."""
+    """One request. `at` is when it is due, in seconds since the start; `group` hears of its end.
+
+    `n_unserved`: how many of its client's requests before it, in a row, were not served.
+    """
 
     at: float
     group: int
@@ -34,10 +40,13 @@ class Ask:
     body: bytes
     n_prompt: int
     abort_after_s: float
+    n_unserved: int = 0
 
 
 class Traffic(Protocol):
-    """Where requests come from."""
+    """Where requests come from; `paused` tells of clients that were not served and waited before they asked again."""
+
+    paused: Paused
 
     def next_at(self) -> float | None:
         """When the next one is due, as far as that is settled; None when none is."""
@@ -45,12 +54,16 @@ class Traffic(Protocol):
     def take(self) -> Ask:
         """The next one."""
 
-    def on_ended(self, ask: Ask, now: float) -> None:
-        """It has its answer, or will never get one."""
+    def on_ended(self, ask: Ask, now: float, *, is_served: bool = True, retry_after_s: float | None = None) -> None:
+        """It has its answer, or will never get one; `retry_after_s` is how long the server asks to be left alone."""
 
 
 def traffic_of(load: Load, target: Target) -> Traffic:
-    """Raises DescriptionError for a key or a trace that is not there."""
+    """Raises DescriptionError for a key or a trace that is not there, and for a key beside a password."""
+    owners: list[LoadGroup | TenantKey] = [*load.tenants, *load.keys]
+    has_keys = any(owner.api_key_env or owner.api_key_file for owner in owners)
+    if trouble := trouble_with(target.url, has_key=has_keys):
+        raise DescriptionError(trouble)
     return TraceTraffic(load, target) if load.trace else GroupTraffic(load, target)
 
 
@@ -112,13 +125,15 @@ class GroupTraffic:
     """All groups together. Closed groups send again when an earlier request has ended."""
 
     def __init__(self, load: Load, target: Target) -> None:
+        self.paused = Paused()
         self._end_s = load.duration_s or float("inf")
         self._n_left = load.n_requests or None
-        self._due: list[tuple[float, int, int]] = []  # (time, order of being settled, group)
+        self._due: list[tuple[float, int, int, int]] = []  # (time, order of being settled, group, requests not served)
         self._n_settled = 0
         self._draws = [GroupDraws(group, target, load.seed) for group in load.tenants]
         self._stock: list[Ask] = []  # one of each group, drawn while nothing was due
         self._times: list[Iterator[float] | None] = []
+        self._free_s: dict[int, float] = {}  # closed group -> when the next of its clients may send
         for index, group in enumerate(load.tenants):
             self._stock.append(self._draws[index].draw(0.0, index))
             arrivals = group.arrivals
@@ -131,11 +146,14 @@ class GroupTraffic:
                 self._settle_next(index)
 
     def next_at(self) -> float | None:
+        self._keep_apart()
         return self._due[0][0] if self._due and self._n_left != 0 else None
 
     def take(self) -> Ask:
-        at, _, index = heappop(self._due)
-        ask = replace(self._stock[index], at=at)
+        self._keep_apart()
+        at, _, index, n_unserved = heappop(self._due)
+        self._free_s[index] = at + self._draws[index].group.arrivals.apart_s
+        ask = replace(self._stock[index], at=at, n_unserved=n_unserved)
         self._stock[index] = self._draws[index].draw(0.0, index)
         if self._n_left is not None:
             self._n_left -= 1
@@ -143,26 +161,44 @@ class GroupTraffic:
             self._settle_next(index)
         return ask
 
-    def on_ended(self, ask: Ask, now: float) -> None:
-        if ask.group != NO_GROUP and self._times[ask.group] is None:
-            self._settle(now + self._draws[ask.group].group.arrivals.think_s, ask.group)
+    def on_ended(self, ask: Ask, now: float, *, is_served: bool = True, retry_after_s: float | None = None) -> None:
+        if ask.group == NO_GROUP or self._times[ask.group] is not None:
+            return
+        n_unserved = 0 if is_served else ask.n_unserved + 1
+        pause_s = pause_after(n_unserved, retry_after_s) if n_unserved else 0.0
+        think_s = self._draws[ask.group].group.arrivals.think_s
+        self._settle(now + max(think_s, pause_s), ask.group, n_unserved)
+        if n_unserved and self._n_left != 0 and now < self._end_s:
+            self.paused.n += 1
+            self.paused.seconds += min(pause_s, self._end_s - now)
 
     def _settle_next(self, index: int) -> None:
         times = self._times[index]
         assert times is not None, "only open groups have times of their own"
         self._settle(next(times), index)
 
-    def _settle(self, at: float, index: int) -> None:
+    def _keep_apart(self) -> None:
+        """Puts off what comes too soon after another client of its group; open groups have no such distance."""
+        while self._due:
+            at, _, index, n_unserved = self._due[0]
+            free_s = self._free_s.get(index, 0.0)
+            if self._times[index] is not None or at >= free_s:
+                return
+            heappop(self._due)
+            self._settle(free_s, index, n_unserved)
+
+    def _settle(self, at: float, index: int, n_unserved: int = 0) -> None:
         stop_s = self._draws[index].group.arrivals.stop_s or self._end_s
         if at < min(stop_s, self._end_s):
             self._n_settled += 1
-            heappush(self._due, (at, self._n_settled, index))
+            heappush(self._due, (at, self._n_settled, index, n_unserved))
 
 
 class TraceTraffic:
     """A trace as it was recorded; tokens are drawn, since traces hold lengths and not what people wrote."""
 
     def __init__(self, load: Load, target: Target) -> None:
+        self.paused = Paused()
         self._target = target
         self._seed = load.seed
         self._end_s = load.duration_s or float("inf")
@@ -185,7 +221,7 @@ class TraceTraffic:
         self._n_left -= 1
         return ask
 
-    def on_ended(self, ask: Ask, now: float) -> None:
+    def on_ended(self, ask: Ask, now: float, *, is_served: bool = True, retry_after_s: float | None = None) -> None:
         """What was recorded comes when it came, whatever became of the requests before it."""
 
     def _ask(self, recorded: RecordedRequest | None) -> Ask | None:

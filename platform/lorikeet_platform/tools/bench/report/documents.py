@@ -31,13 +31,13 @@ class Section:
 
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
-    lines = [f"# {title}", ""]
+    lines = [f"# {_text(title)}", ""]
     for section in sections:
-        lines += [f"## {section.title}", "", *(f"* {remark}" for remark in section.remarks)]
+        lines += [f"## {_text(section.title)}", "", *(f"* {_text(remark)}" for remark in section.remarks)]
         lines += [""] if section.remarks else []
         for table in section.tables:
             rows = [table.columns, ["---"] * len(table.columns), *table.rows]
-            lines += [f"### {table.title}", "", *("| " + " | ".join(map(_cell, row)) + " |" for row in rows), ""]
+            lines += [f"### {_text(table.title)}", "", *("| " + " | ".join(map(_cell, row)) + " |" for row in rows), ""]
         for picture in section.pictures:
             lines += [f"![{picture.stem}]({picture.name})", ""]
     return "\n".join(lines)
@@ -56,7 +56,12 @@ def page(title: str, sections: Sequence[Section]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return _text(text).replace("|", "\\|")
+
+
+def _text(text: str) -> str:
+    """Names are whatever somebody calls them, and Markdown takes HTML as it comes."""
+    return html.escape(text, quote=False).replace("\n", " ")
 
 
 def _picture(path: Path) -> str:

@@ -29,6 +29,7 @@ NEAR_X, NEAR_Y = 0.06, 0.07  # of a panel: names closer than that stand in each 
 WIDE_SPAN = 8  # from this factor on between first and last, an axis is logarithmic
 STYLE: Final[Any] = {
     "font.size": 9,
+    "text.parse_math": False,  # a name with a dollar is a name
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 10,

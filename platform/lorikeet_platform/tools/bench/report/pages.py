@@ -9,10 +9,14 @@ from lorikeet_engine.experiments.measures import Outcome
 from lorikeet_engine.experiments.record import RunRecord
 from lorikeet_platform.tools.bench.report.page import Page, Panel, over_name
 from lorikeet_platform.tools.bench.report.panels import device, joined, latency, lengths, points, time
+from lorikeet_platform.tools.bench.summary import served_part
 
 
 def pages_of(record: RunRecord, prefix: str) -> list[Page]:
     """Of one run; their files' names begin with `prefix`."""
+    record = served_part(record)
+    if not record.points:
+        return []
     title = f"{record.name}: {record.target}"
     pages = [
         Page(f"{prefix}points", title, _there(_points(record))),
@@ -28,6 +32,7 @@ def pages_of(record: RunRecord, prefix: str) -> list[Page]:
 
 def shared_pages(records: Sequence[RunRecord]) -> list[Page]:
     """Of several runs together."""
+    records = [part for record in records if (part := served_part(record)).points]
     pages = [
         Page("occupancy", "Several loads on the axis of KV occupancy", joined.occupancy_panels(records)),
         Page("comparison", "Runs beside one another", joined.comparison_panels(records)),

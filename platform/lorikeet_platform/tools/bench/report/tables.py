@@ -22,10 +22,11 @@ from lorikeet_platform.tools.bench.report.panels.lengths import (
     named,
     slope_error,
 )
-from lorikeet_platform.tools.bench.summary import summarise
+from lorikeet_platform.tools.bench.summary import served_part, summarise, values_of
 
 SHARES: Final = (0.5, 0.9, 0.99)
 MOST_ROWS: Final = 50
+NONE: Final = "–"  # nobody had it
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def tables_of(record: RunRecord) -> list[Table]:
 def shared_tables(records: Sequence[RunRecord]) -> list[Table]:
     """Of several runs together."""
     rows = []
-    for same in repeated_in(records):
+    for same in repeated_in([served_part(record) for record in records]):
         varied = ", ".join(f"{name} {shown(same.setup[name])}" for name in REPEATED_NAMES if name in same.setup)
         for name, unit, value in COMPARED:
             values = [value(outcome) for outcome in same.outcomes]
@@ -115,6 +116,9 @@ def _points(record: RunRecord) -> Table:
         for outcome in series.outcomes:
             cells = [shown(series.named.get(name)) for name in names]
             cells += [shown(outcome.setup.get(record.axis)) if record.axis else "all", *_served(outcome)]
+            if not outcome.served:
+                rows.append([*cells, *[""] * (len(columns) - len(cells))])
+                continue
             cells += [f"{1000 * outcome.mean_queue:,.1f} ms"] if has_queue else []
             cells += [f"{1000 * outcome.gap_at(share):,.2f} ms" for share in SHARES]
             cells += [f"{outcome.output_s:,.1f}", f"{outcome.total_s:,.1f}"]
@@ -128,6 +132,8 @@ def _served(outcome: Outcome) -> tuple[str, ...]:
     n_all = len(outcome.point.requests)
     n_served = len(outcome.served)
     served = f"{n_served:,}" if n_served == n_all else f"{n_served:,} of {n_all:,}"
+    if not values_of("ttft", outcome.served):
+        return served, "", ""
     return served, f"{1000 * outcome.ttft_at(0.5):,.1f} ms", f"{1000 * outcome.ttft_at(0.99):,.1f} ms"
 
 
@@ -140,7 +146,7 @@ def _utilisation(outcome: Outcome, peaks: Peaks) -> list[str]:
 
 def _lines(record: RunRecord) -> Table:
     rows = []
-    machine = record.machine
+    record, machine = served_part(record), record.machine
     for series in lines_of(record):
         clients = clients_of(series.outcomes)
         label = named(series) or "all points"
@@ -248,7 +254,7 @@ def _tenants(record: RunRecord) -> Table:
             f"{own.sent:,}",
             f"{own.served:,}",
             f"{own.output_tokens:,}",
-            *_milliseconds([own.ttft_p50, own.ttft_p99]),
+            *(NONE if seconds is None else f"{1000 * seconds:,.2f}" for seconds in (own.ttft_p50, own.ttft_p99)),
         )
         for own in sorted(summary.tenants, key=lambda own: -own.sent)
     ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lorikeet_engine.experiments.record import RunRecord
-from lorikeet_platform.tools.bench.remarks import remarks
+from lorikeet_platform.tools.bench.remarks import remarks_of
 from lorikeet_platform.tools.bench.report.documents import Section, markdown, page
 from lorikeet_platform.tools.bench.report.pages import pages_of, shared_pages
 from lorikeet_platform.tools.bench.report.panels.joined import names_of
@@ -42,5 +42,5 @@ def draw(records: RunRecord | Sequence[RunRecord], folder: Path) -> list[Path]:
 def _section(run: RunRecord, name: str, folder: Path, *, alone: bool) -> Section:
     prefix = "" if alone else re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + "-"
     pictures = [shown.write(folder) for shown in pages_of(run, prefix)]
-    told = [remark for point in run.points for remark in remarks(point)]
+    told = remarks_of(run)
     return Section(f"{name}: {run.target}" if run.target not in name else name, told, tables_of(run), pictures)

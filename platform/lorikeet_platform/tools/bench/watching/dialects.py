@@ -66,7 +66,8 @@ def _lorikeet(samples: Samples, at_s: float) -> Reading:
 
 
 def _vllm(samples: Samples, at_s: float) -> Reading:
-    used = next((samples.total(name) for name in VLLM_KV if name in samples), None)
+    # Each engine of a data-parallel server tells the share of its own pool, and all pools are alike.
+    used = next((samples.average(name) for name in VLLM_KV if name in samples), None)
     return Reading(
         at_s=at_s,
         running=int(samples.total("vllm:num_requests_running")),

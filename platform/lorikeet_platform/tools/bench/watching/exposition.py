@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,15 @@ class Samples:
         """The sum over all samples of that name and those labels; 0 without any."""
         found = self.by_name.get(name, ())
         return sum(value for has, value in found if all(has.get(key) == word for key, word in labels.items()))
+
+    def average(self, name: str) -> float:
+        """Over all samples of that name: of shares, which do not add up; 0 without any."""
+        values = [value for _, value in self.by_name.get(name, ())]
+        return sum(values) / len(values) if values else 0.0
+
+    def not_finite(self) -> str | None:
+        """The name of a sample that is no number; None when all are."""
+        return next((name for name, has in self.by_name.items() if not all(math.isfinite(v) for _, v in has)), None)
 
     def by_label(self, name: str, label: str) -> dict[str, float]:
         sums: dict[str, float] = {}

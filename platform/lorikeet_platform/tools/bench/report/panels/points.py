@@ -90,14 +90,18 @@ def utilisation_panel(record: RunRecord) -> Panel | None:
 
     def draw_of(outcomes: Sequence[Outcome], axes: Axes) -> None:
         places_of = [at(outcome, record.axis) for outcome in outcomes]
-        for name, colour, values in (
-            ("MFU", BLUE, [100 * o.window.whole.mfu(peaks) for o in outcomes]),
-            ("MBU", TEAL, [100 * o.window.whole.mbu(peaks) for o in outcomes]),
-        ):
+        mfu = [100 * o.window.whole.mfu(peaks) for o in outcomes]
+        mbu = [100 * o.window.whole.mbu(peaks) for o in outcomes]
+        for name, colour, values, others in (("MFU", BLUE, mfu, mbu), ("MBU", TEAL, mbu, mfu)):
             axes.plot(places_of, values, "o-", color=colour, label=name)
-            for x, y in zip(places_of, values, strict=True):
-                axes.annotate(f"{y:.1f}", (x, y), xytext=(0, 5), textcoords="offset points", ha="center", fontsize=7)
-        axes.set_ylim(0, 105)
+            for x, y, other in zip(places_of, values, others, strict=True):
+                is_upper = y > other or (y == other and values is mfu)
+                axes.annotate(
+                    f"{y:.1f}", (x, y), xytext=(0, 5 if is_upper else -5), textcoords="offset points", ha="center",
+                    va="bottom" if is_upper else "top", fontsize=7, color=colour,
+                )  # fmt: skip
+        axes.set_ylim(-6, 108)  # room for what is written below 0 and above 100
+        axes.set_yticks(range(0, 101, 20))
         places(axes, places_of)
         label(axes, over_name(record.axis), "% of the peak, whole run")
 
