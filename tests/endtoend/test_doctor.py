@@ -99,6 +99,7 @@ def harbour(tmp_path: Path) -> Iterator[Harbour]:
 
 
 def test_a_tenants_prompts_with_the_time_in_front_are_found_and_the_command_says_so(harbour: Harbour) -> None:
+    wait_until(lambda: harbour.read("/admin/v1/findings")["examined_s"], 20.0)
     healthy = harbour.doctor()
     assert healthy.returncode == 0, healthy.stderr
     for i in range(16):

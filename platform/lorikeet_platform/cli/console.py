@@ -32,6 +32,7 @@ class ExitCode(IntEnum):
     WAIT_TIMEOUT = 9
     INTEGRITY = 10
     FINDINGS = 11
+    NOT_EXAMINED = 12
     INTERRUPTED = 130
 
 

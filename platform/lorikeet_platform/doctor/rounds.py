@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Final
@@ -17,9 +17,10 @@ from lorikeet_engine.client import EngineClient
 from lorikeet_platform.clock import SECOND, Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import AdapterVersion, Tenant
-from lorikeet_platform.doctor.catalogue import NAMES, examine
+from lorikeet_platform.doctor.catalogue import ENGINE_RULES, NAMES, examine
 from lorikeet_platform.doctor.examined import Registered, Seen, Surroundings
 from lorikeet_platform.doctor.metrics import FindingFigures
+from lorikeet_platform.doctor.rules.installation import engine_away
 from lorikeet_platform.doctor.schemas import Finding, Findings
 from lorikeet_platform.doctor.steadiness import Steadiness
 from lorikeet_platform.engine_watch.watch import EngineWatch
@@ -58,25 +59,36 @@ class Doctor:
         self._watch, self._db, self._client, self._degraded, self._clock = watch, db, client, degraded, clock
         self._looked_at_s, self._least_s = looked_at_s, least_s
         self._began_s = clock() / SECOND
-        self._steadiness = Steadiness()
+        self._steadiness, self._n_engines = Steadiness(), 0
         registry.register(FindingFigures(lambda: self.findings))
         watch.subscribe(self.examine)
 
     async def examine(self) -> None:
         """One round."""
         watch = self._watch
+        if watch.n_engines != self._n_engines:
+            self._n_engines = watch.n_engines
+            self._steadiness.forget(ENGINE_RULES)
         window, design, prompts = watch.window(self._looked_at_s), watch.design, watch.prompts
         around = await run_in_threadpool(self._surroundings)
         seen = None
         if window is not None and design is not None and window.seconds >= self._least_s:
             seen = Seen(window, design, prompts, around)
         found = await run_in_threadpool(examine, around, seen)
-        held = self._steadiness.take(found)
+        held = self._held(found)
         self.findings = Findings(
             examined_s=None if seen is None else seen.window.seconds,
             at=int(self._clock() / SECOND),
             findings=sorted(held, key=_order),
         )
+
+    def _held(self, found: Mapping[str, Finding | None]) -> list[Finding]:
+        """A short gap ends nothing; once the engine counts as away, nothing that was said of it is true any more."""
+        held = self._steadiness.take(found)
+        if all(finding.rule != engine_away.__name__ for finding in held):
+            return held
+        self._steadiness.forget(ENGINE_RULES)
+        return [finding for finding in held if finding.rule not in ENGINE_RULES]
 
     def _surroundings(self) -> Surroundings:
         books = self._books()
@@ -105,7 +117,8 @@ class Doctor:
         version = AdapterVersion
         rows = select(version.tenant_id, version.adapter_id, version.digest, version.rank)
         with suppress(SQLAlchemyError), self._db.platform.read() as session:
-            return [Registered(*row) for row in session.execute(rows.where(version.state == "ready"))]
+            ready = session.execute(rows.where(version.state == "ready")).all()
+            return [Registered(tenant, adapter, digest or "", rank) for tenant, adapter, digest, rank in ready]
         return ()
 
     def _away_s(self) -> float | None:

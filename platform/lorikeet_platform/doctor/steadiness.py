@@ -1,15 +1,20 @@
-"""Keeps findings from flapping: one has to be there twice in a row to count, and to stay away for a while to end."""
+"""Keeps findings from flapping: one has to be there twice in a row to count, and to stay away for a while to end.
+
+What happens seldom and all at once stays longer, so that somebody who looks later, and a rule that alerts on what
+lasts, learn of it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from lorikeet_platform.doctor.schemas import Finding
 
 RAISED_AFTER: Final = 2  # examinations in a row in which a rule fires
 CLEARED_AFTER: Final = 6  # examinations in a row in which it does not
+LASTING: Final[Mapping[str, int]] = {"failed_steps": 180}  # likewise, where events are rare: a quarter of an hour
 
 
 class Steadiness:
@@ -27,7 +32,7 @@ class Steadiness:
             if finding is None:
                 self._fired[rule] = 0
                 self._silent[rule] += 1
-                if self._silent[rule] >= self._cleared_after:
+                if self._silent[rule] >= LASTING.get(rule, self._cleared_after):
                     self._held.pop(rule, None)
             else:
                 self._silent[rule] = 0
@@ -35,3 +40,9 @@ class Steadiness:
                 if rule in self._held or self._fired[rule] >= self._raised_after:
                     self._held[rule] = finding
         return list(self._held.values())
+
+    def forget(self, rules: Iterable[str]) -> None:
+        """Begin anew with these: what they spoke of is gone."""
+        for rule in rules:
+            self._fired[rule] = self._silent[rule] = 0
+            self._held.pop(rule, None)

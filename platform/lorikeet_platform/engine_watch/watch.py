@@ -39,6 +39,7 @@ class EngineWatch:
         design: what the engine was started with, None until it has answered once.
         prompts: how alike the newest prompts are, as last told.
         has_answered: whether any engine ever did.
+        n_engines: how many processes have answered, one after the other.
         is_away: whether the last sample failed; `away_since` is when that began, unix seconds.
     """
 
@@ -46,6 +47,7 @@ class EngineWatch:
         self.design: EngineDesign | None = None
         self.prompts: Sequence[PromptHeads] = ()
         self.has_answered = self.is_away = False
+        self.n_engines = 0
         self.away_since: float | None = None
         self._client, self._clock, self._every_s = client, clock, every_s
         self._readings: deque[Reading] = deque(maxlen=round(KEPT_S / every_s) + 1)
@@ -115,6 +117,7 @@ class EngineWatch:
         self._steps.extend(steps.samples)
         self._readings.append(Reading(at, steps.now_s, stats))
         self.has_answered, self.is_away, self.away_since = True, False, None
+        self.n_engines = max(self.n_engines, 1)
 
     def _lose(self) -> None:
         if not self.is_away:
@@ -124,6 +127,7 @@ class EngineWatch:
         """Another process answers: nothing of the one before can be compared with it."""
         self._readings.clear()
         self._steps.clear()
+        self.n_engines += 1
         self.design, self.prompts, self._n_samples = None, (), 0
 
 

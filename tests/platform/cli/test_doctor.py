@@ -29,8 +29,23 @@ def tell(installation: Installation, findings: Findings) -> None:
 def test_a_gateway_that_has_not_looked_yet_says_so(lorikeet: Commands, installation: Installation) -> None:
     tell(installation, Findings(examined_s=None, at=None, findings=[]))
     ended = lorikeet("doctor")
-    assert ended.code == 0
+    assert ended.code == 12
     assert "not looked" in ended.err
+
+
+def test_an_engine_of_which_too_little_was_seen_is_not_called_well(
+    lorikeet: Commands, installation: Installation
+) -> None:
+    tell(installation, Findings(examined_s=None, at=1, findings=[]))
+    ended = lorikeet("doctor")
+    assert (ended.code, ended.out) == (12, "")
+    assert "Nothing is wrong" not in ended.err
+    assert lorikeet("doctor", "--json").code == 12
+
+
+def test_what_was_found_without_an_engine_is_a_finding(lorikeet: Commands, installation: Installation) -> None:
+    tell(installation, Findings(examined_s=None, at=1, findings=[FOUND]))
+    assert lorikeet("doctor").code == 11
 
 
 def test_nothing_wrong_ends_with_zero(lorikeet: Commands, installation: Installation) -> None:

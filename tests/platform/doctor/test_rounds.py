@@ -31,6 +31,13 @@ UNWELL: dict[str, Any] = {
     "prefix": prefix(600),
 }
 
+HEALED: dict[str, Any] = {
+    "preemptions": preempted(),
+    "histograms": [],
+    "generated_tokens_total": 0,
+    "prefix": prefix(),
+}
+
 
 @dataclass
 class Ward:
@@ -117,14 +124,31 @@ def test_what_is_wrong_lights_its_metric_and_every_rule_has_one(ward: Ward) -> N
 
 
 def test_an_engine_that_is_away_is_the_only_thing_said(ward: Ward) -> None:
-    ward.sample(6)
+    ward.sample()
+    assert ward.sample(6, **UNWELL) == ["preemption"]
     ward.engine.is_up = False
-    assert ward.sample(2) == []
+    assert ward.sample(2) == ["preemption"]  # a short gap says nothing yet
     assert ward.sample(3) == ["engine_away"]
     assert ward.findings()["examined_s"] is None
     assert ward.findings()["findings"][0]["severity"] == "critical"
-    ward.engine.is_up = True
-    assert ward.sample(7) == []
+    ward.engine.is_up, ward.uptime_s = True, 0.0
+    assert ward.sample(7, **HEALED) == []
+
+
+def test_of_an_engine_that_was_started_anew_nothing_old_is_said(ward: Ward) -> None:
+    ward.sample()
+    assert ward.sample(6, **UNWELL) == ["preemption"]
+    ward.uptime_s = 0.0
+    assert ward.sample(1, **HEALED) == []
+    assert ward.sample(5) == []
+
+
+def test_a_burst_of_failed_steps_is_told_for_a_quarter_of_an_hour_after_it_was_last_seen(ward: Ward) -> None:
+    ward.sample(6, steps_total=100)
+    assert ward.sample(2, steps_total=110, steps_by_kind={"failed": 3}) == ["failed_steps"]
+    seen_s = 120  # as long as the burst is in what is looked at
+    assert ward.sample((seen_s + 880) // 5) == ["failed_steps"]
+    assert ward.sample(6) == []
 
 
 def test_what_surrounds_the_engine_is_looked_at_too(ward: Ward) -> None:
@@ -194,12 +218,14 @@ def test_a_finding_has_to_be_made_twice_and_to_stay_away_six_times() -> None:
     assert shown == [False, False, False, *[True] * 12, False]
 
 
-def test_what_could_not_be_asked_stays_as_it_was() -> None:
+def test_what_could_not_be_asked_stays_as_it_was_until_it_is_forgotten() -> None:
     steadiness, found = Steadiness(), a_finding("overload")
     steadiness.take({"overload": found})
     steadiness.take({"overload": found})
     for _ in range(10):
         assert steadiness.take({"engine_away": None}) == [found]
+    steadiness.forget(["overload"])
+    assert steadiness.take({"overload": found}) == []
 
 
 def test_every_rule_is_documented_and_every_documented_one_exists() -> None:

@@ -108,6 +108,7 @@ def test_an_engine_that_is_away_is_a_gap(place: Place) -> None:
     window = place.watch.window()
     assert window is not None
     assert (window.seconds, place.watch.is_away, place.watch.away_since) == (20.0, False, None)
+    assert place.watch.n_engines == 1
 
 
 def test_an_engine_that_was_started_anew_begins_a_new_window_and_is_asked_for_its_design_again(place: Place) -> None:
@@ -119,7 +120,7 @@ def test_an_engine_that_was_started_anew_begins_a_new_window_and_is_asked_for_it
     window = place.watch.window()
     assert window is not None
     assert window.generated_tokens == 5
-    assert place.engine.asked.count("design") == 2
+    assert (place.engine.asked.count("design"), place.watch.n_engines) == (2, 2)
 
 
 def test_an_engine_that_started_and_ran_longer_than_the_one_before_is_another_one_all_the_same(place: Place) -> None:

@@ -14,7 +14,7 @@ WIDEST = 100  # columns; longer lines are hard to read
 
 
 def doctor(admin_url: AdminUrl = DEFAULT_ADMIN_URL, as_json: AsJson = False) -> None:
-    """Look for known symptoms; ends with 11 when there are any."""
+    """Look for known symptoms; ends with 11 when there are any, with 12 when too little was seen to tell."""
     from lorikeet_platform.cli.api import admin_api
 
     with admin_api(admin_url) as api:
@@ -25,6 +25,8 @@ def doctor(admin_url: AdminUrl = DEFAULT_ADMIN_URL, as_json: AsJson = False) -> 
         _print(answer)
     if answer["findings"]:
         raise typer.Exit(ExitCode.FINDINGS)
+    if answer["examined_s"] is None:
+        raise typer.Exit(ExitCode.NOT_EXAMINED)
 
 
 def _print(answer: dict[str, Any]) -> None:
@@ -39,7 +41,7 @@ def _print(answer: dict[str, Any]) -> None:
     if findings:
         say(f"{len(findings)} {'finding' if len(findings) == 1 else 'findings'}; {looked}.")
     else:
-        say(f"Nothing is wrong; {looked}.")
+        say(f"Nothing is wrong; {looked}." if seen is not None else f"No finding yet: {looked}; try again later.")
 
 
 def _print_finding(finding: dict[str, Any]) -> None:

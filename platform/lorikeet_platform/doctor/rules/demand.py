@@ -90,7 +90,7 @@ def step_time_model(seen: Seen) -> Finding | None:
 
 
 def failed_steps(seen: Seen) -> Finding | None:
-    """Steps end in an error, and with them all their requests."""
+    """Steps ended in an error, and with them all their requests; such a finding stays for a while."""
     n = seen.window.steps_of("failed")
     if n < 1:
         return None
@@ -98,8 +98,8 @@ def failed_steps(seen: Seen) -> Finding | None:
     return Finding(
         rule="failed_steps",
         severity="critical",
-        title="Steps fail",
-        explanation="Every request of a step that fails ends with an error; the engine's log has the cause.",
+        title="Steps have failed",
+        explanation="Every request of a step that fails ends with an error. This stays for a quarter of an hour.",
         evidence=[
             Evidence(label="failed steps", value=words.count(n)),
             Evidence(label="all steps", value=words.count(seen.window.n_steps)),
