@@ -12,6 +12,7 @@ from alembic import op
 revision = "0007"
 down_revision = "0006"
 
+HOUR, DAY = 3_600_000_000, 86_400_000_000
 APP, PLATFORM = "lorikeet_app", "lorikeet_platform"
 CURRENT_TENANT = "NULLIF(current_setting('app.tenant_id', true), '')"
 COSTS = (
@@ -58,17 +59,35 @@ def _extend_rollups() -> None:
     columns["requests_without_cost"] = sa.BigInteger
     with op.batch_alter_table("usage_rollups") as batch:
         for name, kind in columns.items():
-            batch.add_column(sa.Column(name, kind(), nullable=True))
-    op.execute(f"UPDATE usage_rollups SET {', '.join(f'{name} = 0' for name in COSTS)}, requests_without_cost = 0")
+            batch.add_column(sa.Column(name, kind(), nullable=False, server_default=sa.text("0")))
+    _count_requests_without_cost()
     with op.batch_alter_table("usage_rollups") as batch:
         for name, kind in columns.items():
-            batch.alter_column(name, existing_type=kind(), nullable=False)
-    # How many of a bucket's requests used tokens is not in it: all of them are computed again.
-    op.execute(
-        "INSERT INTO usage_dirty (tenant_id, granularity, bucket_start, marks)"
-        " SELECT DISTINCT tenant_id, granularity, bucket_start, 1 FROM usage_rollups WHERE true"
-        " ON CONFLICT (tenant_id, granularity, bucket_start) DO UPDATE SET marks = usage_dirty.marks + 1"
+            batch.alter_column(name, existing_type=kind(), server_default=None)
+
+
+def _count_requests_without_cost() -> None:
+    """All that used tokens. Hours are counted, days added up, as `usage.rollups` does; nothing is marked for it.
+
+    A bucket that is marked already gets its figures when its turn comes.
+    """
+    group = "tenant_id, bucket_start, key_id, base_model, version_id"
+    of_records = (
+        f"SELECT {group}, count(*) AS n FROM (SELECT tenant_id, admitted_at - admitted_at % {HOUR} AS bucket_start,"
+        " key_id, base_model, coalesce(version_id, '') AS version_id FROM usage_records"
+        f" WHERE state = 'settled' AND completion_tokens > 0) AS used GROUP BY {group}"
     )
+    of_hours = (
+        f"SELECT {group}, sum(n) AS n FROM (SELECT tenant_id, bucket_start - bucket_start % {DAY} AS bucket_start,"
+        " key_id, base_model, version_id, requests_without_cost AS n FROM usage_rollups"
+        f" WHERE granularity = 'hour' AND requests_without_cost > 0) AS hours GROUP BY {group}"
+    )
+    for granularity, found in (("hour", of_records), ("day", of_hours)):
+        is_same = " AND ".join(f"found.{name} = usage_rollups.{name}" for name in group.split(", "))
+        op.execute(
+            f"UPDATE usage_rollups SET requests_without_cost = found.n FROM ({found}) AS found"
+            f" WHERE usage_rollups.granularity = '{granularity}' AND {is_same}"
+        )
 
 
 def _protect() -> None:
