@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -115,3 +117,57 @@ def test_a_sweep_over_load_runs_on_a_running_server_and_nothing_else_does(tmp_pa
     assert (record.source, [point.setup["prompt_tokens"] for point in record.points]) == ("server", [4, 8, 12])
     assert "ITL p50" in result.output
     assert "KV in use" not in result.output
+
+
+def test_a_sweep_tells_what_was_not_served_and_fails_when_a_point_has_nothing(tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(GRID)
+    full, drawn = Behaviour(status=429, code="full", headers={"retry-after-ms": "1"}), tmp_path / "drawn"
+    first = [Behaviour()] * 5  # a warm-up and four requests
+    second = [Behaviour(), Behaviour(), full, Behaviour(), Behaviour()]
+    with openai_server(behaviours=[*first, *second, Behaviour(), full]) as server:
+        arguments = (str(tmp_path / "grid.yaml"), "--url", server.url, "--figures", str(drawn))
+        result = bench("sweep", *arguments)
+    failed = failure_of(result)
+    assert (failed.exit_code, failed.message) == (ExitCode.FAILED, "nothing was served at 1 of 3 points")
+    rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line[:1].isdigit()}
+    assert (rows["4"][1], rows["8"][1:4], rows["12"][1:]) == ("4", ["3", "1", "refused"], ["0", "4", "refused"])
+    assert "prompt_tokens 8: 1 times: full: no" in result.stderr
+    assert "prompt_tokens 12: Nothing was served" in result.stderr
+    assert "prompt_tokens 8: Clients that were not served waited" in " ".join(result.stderr.split())
+    assert (drawn / "points.png").is_file()
+
+
+def test_a_password_in_an_address_is_in_nothing_that_is_printed_or_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LORIKEET_API_KEY", raising=False)
+    (tmp_path / "grid.yaml").write_text(GRID)
+    with openai_server() as server:
+        url = ("--url", server.url.replace("//", "//alice:s3cret@"))
+        served = bench("serve", *url, "--concurrency", "1", *SMALL, "--out", str(tmp_path / "out"))
+        swept = bench("sweep", str(tmp_path / "grid.yaml"), *url, "--json", str(tmp_path / "out" / "sweep.json"))
+        monkeypatch.setenv("LORIKEET_API_KEY", "lk_mine")
+        assert failure_of(bench("serve", *url, "--concurrency", "1")).exit_code == ExitCode.USAGE
+    assert (served.exit_code, swept.exit_code) == (0, 0), served.output + swept.output
+    written = [path.read_bytes() for path in (tmp_path / "out").iterdir()]
+    assert len(written) >= 5
+    assert not any(b"s3cret" in text for text in (*written, served.output.encode(), swept.output.encode()))
+
+
+def test_figures_that_nobody_has_are_none() -> None:
+    with openai_server(behaviours=[Behaviour(is_mute=True)]) as server:
+        result = bench("serve", "--url", server.url, "--concurrency", "1", *SMALL)
+    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line[:1].islower()}
+    assert (rows["ttft"], rows["itl"]) == (["–"] * 4, ["–"] * 4)
+    assert "–" not in rows["e2el"]
+
+
+def test_the_help_says_where_an_option_differs_from_vllms() -> None:
+    said = " ".join(bench("serve", "--help").output.replace("│", " ").split())
+    assert "Apart by commas; vLLM's by spaces" in said
+    assert "--max-concurrency also caps a --request-rate; not here" in said
+
+
+def test_the_command_line_starts_without_what_draws() -> None:
+    check = "import sys, lorikeet_platform.cli.commands.bench; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -19,28 +19,13 @@ from lorikeet_engine.simulation.workload.description import Aborts, SharedPrefix
 from lorikeet_engine.simulation.workload.distributions import Arrivals, Lengths
 from lorikeet_engine.simulation.workload.strict_records import DescriptionError
 from lorikeet_platform.tools.bench.load.book import LoopLag
-from lorikeet_platform.tools.bench.load.description import Load, LoadGroup, NamedAdapters, TenantKey
+from lorikeet_platform.tools.bench.load.description import Load, NamedAdapters, TenantKey
 from lorikeet_platform.tools.bench.load.run import run_load, run_point
 from lorikeet_platform.tools.bench.load.target import Target, TargetUnfit, find_target
 from lorikeet_platform.tools.bench.remarks import is_late, remarks
 from lorikeet_platform.tools.bench.summary import summarise
+from tests.support.bench_loads import CLOSED, group, load, target
 from tests.support.openai_server import Behaviour, OpenAiServer, openai_server
-
-CLOSED = Arrivals(kind="closed", concurrency=3)
-
-
-def group(name: str = "bench", **changes: Any) -> LoadGroup:
-    fields: dict[str, Any] = {"arrivals": CLOSED, "prompt": Lengths(value=8), "output": Lengths(value=4)} | changes
-    return LoadGroup(name=name, **fields)
-
-
-def load(*groups: LoadGroup, n_requests: int = 9, **changes: Any) -> Load:
-    return Load(name="test", tenants=groups or (group(),), n_requests=n_requests, **changes)
-
-
-def target(server: OpenAiServer, **changes: Any) -> Target:
-    fields: dict[str, Any] = {"url": server.url, "model": "tiny", "n_warmups": 0} | changes
-    return Target(**fields)
 
 
 def prompts(server: OpenAiServer) -> list[list[str]]:

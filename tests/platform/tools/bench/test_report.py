@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from lorikeet_engine.experiments.lines import kv_line, series_of
 from lorikeet_engine.experiments.measures import Outcome, fit_line
@@ -19,6 +21,7 @@ from lorikeet_engine.experiments.record import (
     RunRecord,
     SetupValue,
 )
+from lorikeet_platform.tools.bench.remarks import remarks_of
 from lorikeet_platform.tools.bench.report import draw
 from lorikeet_platform.tools.bench.report.page import Page
 from lorikeet_platform.tools.bench.report.pages import pages_of, shared_pages
@@ -26,6 +29,7 @@ from lorikeet_platform.tools.bench.report.panels.joined import repeated_in
 from lorikeet_platform.tools.bench.report.panels.latency import split_of
 from lorikeet_platform.tools.bench.report.panels.lengths import slope_error
 from lorikeet_platform.tools.bench.report.tables import shared_tables, tables_of
+from lorikeet_platform.tools.bench.summary import served_part
 
 POOL = 10_000
 KV_BYTES = 1000
@@ -144,6 +148,48 @@ def test_the_page_needs_nothing_beside_it_and_markdown_shows_the_pictures(tmp_pa
     for name in re.findall(r"!\[.*?\]\((.*?)\)", text):
         assert (tmp_path / name).is_file()
     assert page.count("data:image/png;base64,") == len(list(tmp_path.glob("*.png")))
+
+
+def test_names_are_drawn_and_written_as_they_are(tmp_path: Path) -> None:
+    told = point()
+    names = ["a$x_{$", "<img src=x>", "b|c", "$5 plan", "$9 plan"]
+    requests = [replace(request, tenant=names[i % len(names)]) for i, request in enumerate(told.requests)]
+    draw(run(replace(told, requests=requests), name=r"$\frac{ <script>"), tmp_path)
+    page, text = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
+    for document in (page, text):
+        assert "<img src=x>" not in document
+        assert "<script>" not in document
+    assert r"| b\|c |" in text
+    assert "| &lt;img src=x&gt; |" in text
+
+
+def test_points_that_served_nothing_have_no_figures_and_are_in_no_picture(tmp_path: Path) -> None:
+    *others, last = CLIENTS.points
+    refused = [replace(r, outcome="refused", first_s=None, last_s=None, n_output=0) for r in last.requests]
+    lost = replace(last, requests=refused, gaps=[])
+    record = replace(CLIENTS, points=[*others, lost])
+    row = cells(record, "Points")[-1]
+    assert row[:2] == ["8", "0 of 20"]
+    assert set(row[2:]) == {""}
+    assert remarks_of(record) == ["concurrency 8: Nothing was served, so it has no figures and is in no picture."]
+    assert served_part(record).points == others
+    draw(record, tmp_path)
+    shown = {panel.title: panel for page in pages_of(record, "") for panel in page.panels}
+    axes = Figure().subplots()
+    shown["Throughput: what is read in, and what comes out"].draw(axes)
+    assert [len(line.get_xdata()) for line in axes.lines] == [3, 3]  # type: ignore[arg-type]
+    assert pages_of(replace(CLIENTS, points=[lost]), "") == []
+
+
+def test_what_is_written_at_two_lines_that_cross_lies_on_either_side_of_them() -> None:
+    (panel,) = [panel for page in pages_of(CLIENTS, "") for panel in page.panels if panel.title == "Use of the device"]
+    figure = Figure(figsize=(6, 3.2))
+    axes = figure.subplots()
+    panel.draw(axes)
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == 8
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
 def test_a_foreign_servers_run_shows_what_it_told_and_nothing_else(tmp_path: Path) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import closing
 from typing import Any
 
+import prometheus_client
 import pytest
+import uvicorn
 
 from lorikeet_engine.metrics import families, render
 from lorikeet_engine.simulation.workload.distributions import Arrivals, Lengths
@@ -101,6 +105,63 @@ def test_counters_are_read_before_every_second_and_after_and_agree_with_the_answ
     assert max(reading.running for reading in readings) == 2
     assert readings[-1].kv_peak == pytest.approx(0.2)
     assert any("agree: 30 output tokens" in remark for remark in remarks(run.point))
+
+
+VLLM = "vllm:generation_tokens_total {n}\nvllm:prompt_tokens_total {n}\n"
+
+
+@pytest.mark.parametrize("last", ["", VLLM.format(n="NaN"), "vllm:prompt_tokens_total 9\n"])
+def test_a_last_reading_that_fails_costs_the_end_of_the_readings_and_not_the_test(last: str) -> None:
+    told = [VLLM.format(n=1), VLLM.format(n=5), last]
+    with openai_server(behaviours=[Behaviour(pace_s=0.15)], metrics_told=told) as server:
+        target = Target(url=server.url, model="tiny", metrics_url=f"{server.url}/metrics", n_warmups=0)
+        run = run_load(target, load())
+    assert [request.outcome for request in run.point.requests] == ["ok"] * 6
+    assert [reading.output_tokens for reading in run.point.readings] == [1, 5]
+    assert run.n_missed >= 1
+    assert any("could not be read at the end" in remark for remark in remarks(run.point))
+    assert not any("others asked it as well" in remark for remark in remarks(run.point))
+
+
+def test_a_single_reading_is_none() -> None:
+    with openai_server(metrics_told=[VLLM.format(n=1), ""]) as server:
+        target = Target(url=server.url, model="tiny", metrics_url=f"{server.url}/metrics", n_warmups=0)
+        run = run_load(target, load())
+    assert (len(run.point.requests), run.point.readings, run.n_missed) == (6, [], 1)
+
+
+def test_metrics_of_prometheus_clients_own_server_are_read() -> None:
+    """vLLM's are made by it, and it compresses for whoever says that he can unpack."""
+    registry = prometheus_client.CollectorRegistry()
+    prometheus_client.Counter("vllm:generation_tokens", "tokens", registry=registry).inc(5)
+
+    async def read() -> str:
+        with closing(socket.socket()) as listening:
+            listening.bind(("127.0.0.1", 0))
+            application = prometheus_client.make_asgi_app(registry=registry)
+            server = uvicorn.Server(uvicorn.Config(application, lifespan="off", log_level="error"))
+            serving = asyncio.create_task(server.serve([listening]))
+            while not server.started:
+                await asyncio.sleep(0.01)
+            async with open_session() as session:
+                port = listening.getsockname()[1]
+                sampler = Sampler(f"http://127.0.0.1:{port}/metrics", lambda: 0.0, session)
+                await sampler.begin()
+            server.should_exit = True
+            await serving
+        return sampler.make
+
+    assert asyncio.run(read()) == "vllm"
+
+
+def test_the_kv_use_of_several_vllm_engines_is_their_mean_and_their_requests_add_up() -> None:
+    text = VLLM.format(n=9) + "".join(
+        f'vllm:kv_cache_usage_perc{{engine="{i}"}} {used}\nvllm:num_requests_running{{engine="{i}"}} 2\n'
+        for i, used in enumerate((0.9, 0.7))
+    )
+    make, reading = reading_of(text)
+    assert make == "vllm"
+    assert (reading.kv_used, reading.kv_peak, reading.running) == (pytest.approx(0.8), pytest.approx(0.8), 4)
 
 
 def test_metrics_that_cannot_be_read_end_the_test_before_it_begins() -> None:
