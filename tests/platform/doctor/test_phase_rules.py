@@ -156,3 +156,16 @@ def test_a_tail_between_tokens_is_found_too() -> None:
     finding = tail_latency(seen({"histograms": [times("itl", [0.01] * 980 + [0.7] * 20)]}))
     assert finding is not None
     assert "next token" in finding.title
+
+
+@pytest.mark.parametrize(
+    ("beside", "is_found"),
+    [
+        (beside_prompt(0.4, n_prefill=104, n_decode=1), False),  # as short prompts take by nature on a slow machine
+        (beside_prompt(0.1, n_prefill=104, n_decode=1), True),
+        (beside_prompt(0.4), True),  # a long prompt has to be told of
+    ],
+)
+def test_a_wait_that_every_short_prompt_brings_is_no_tail(beside: StepSample, is_found: bool) -> None:
+    after = {"histograms": [times("itl", [0.01] * 980 + [0.7] * 20)]}
+    assert (tail_latency(seen(after, steps=[*DECODES, *[beside] * 5])) is not None) is is_found

@@ -34,6 +34,7 @@ NORMAL_RATE: Final = 10.0  # a first token that takes so many tokens' time is sl
 LEAST_FIRST_TOKENS: Final = 100
 LEAST_GAPS: Final = 500
 TAIL_FACTOR: Final = 8.0  # p99 over p50
+OUT_OF_LINE: Final = 3.0  # p99 over what an answer waits for a short prompt; that wait no setting takes away
 TAIL_S: Final[dict[Measure, float]] = {"ttft": 1.0, "itl": 0.25}
 
 
@@ -138,6 +139,8 @@ def _tail(seen: Seen, measure: Measure, least: int) -> Finding | None:
     p50, p90, p99 = (quantile(spread, share) for share in (0.5, 0.9, 0.99))
     if p99 < TAIL_FACTOR * p50 or p99 < TAIL_S[measure]:
         return None
+    if measure == "itl" and p99 < OUT_OF_LINE * _beside_short_prompts(seen):
+        return None
     name = "the first token" if measure == "ttft" else "the next token"
     burstiness = dispersion(seen.window)
     bursts = [] if burstiness is None else [Evidence(label="arrivals: variance over mean", value=f"{burstiness:.1f}")]
@@ -176,6 +179,12 @@ def _beside_small_pieces(seen: Seen) -> float:
     most = 2 * seen.design.block_size
     small = [step.seconds for step in seen.window.steps if step.n_decode and 0 < step.n_prefill <= most]
     return median(small) if len(small) >= LEAST_STALLS else 0.0
+
+
+def _beside_short_prompts(seen: Seen) -> float:
+    """What a step takes beside prompts none of which is long; 0 if there are hardly any."""
+    steps = [step for step in seen.window.steps if step.n_decode and step.n_prefill and not _has_long_prompt(step)]
+    return median(step.seconds for step in steps) if len(steps) >= LEAST_STALLS else 0.0
 
 
 def _smaller_pieces(seen: Seen, usual_s: float, token_s: float) -> tuple[str, str | None]:
