@@ -15,6 +15,7 @@ from lorikeet_engine.errors import EngineError
 from lorikeet_engine.loop import EngineLoop
 from lorikeet_engine.memory.ledger import MemoryState
 from lorikeet_engine.scheduling.events import Admitted, RequestFailure, TokenOutput
+from lorikeet_engine.simulation.effort import Effort
 from lorikeet_engine.simulation.report.recorder import Recorder, Sample
 from lorikeet_engine.simulation.virtual_disk import VirtualClock
 from lorikeet_engine.simulation.workload.arrival import Arrival, Traffic
@@ -53,6 +54,7 @@ class World:
         host_overhead_s: the host's own time after each step.
         ends_at: how many tokens the answer of a request takes, where it ends before its `max_tokens`.
         watch: told the time after every step.
+        effort: what all of this may cost; None = whatever it does.
         n_steps: steps that took time.
     """
 
@@ -65,6 +67,7 @@ class World:
     host_overhead_s: float = 0.0
     ends_at: dict[str, int] = field(default_factory=dict)
     watch: Callable[[float], None] | None = None
+    effort: Effort | None = None
     n_steps: int = 0
     _hang_ups: list[tuple[float, str]] = field(default_factory=list)
     _idle_s: float = 0.0
@@ -74,6 +77,7 @@ class World:
 
         Raises:
             SimulationStuck: waiting requests were not started for `PATIENCE_S` seconds though nothing ran.
+            TooMuchWork: it cost more than `effort` allows.
         """
         while self.clock.now < until and self._advance(until):
             pass
@@ -84,6 +88,8 @@ class World:
 
     def _advance(self, until: float) -> bool:
         """One step, or one pause; false when there is nothing to wait for."""
+        if self.effort:
+            self.effort.turn(self.loop.scheduler.n_running)
         self._let_in(self.clock.now)
         self._hang_up(self.clock.now)
         self.runner.begin()
@@ -106,6 +112,8 @@ class World:
         if (at := self.traffic.next_at()) is None or at > now:
             return
         for arrival in self.traffic.take(now):
+            if self.effort:
+                self.effort.request(len(arrival.request.prompt))
             self.recorder.arrived(arrival)
             self._submit(arrival, now)
 
@@ -181,7 +189,7 @@ class World:
                 kv_used=kv[MemoryState.USED] / kv.capacity,
                 kv_reserved=kv[MemoryState.RESERVED] / kv.capacity,
                 kv_cached=kv[MemoryState.CACHED] / kv.capacity,
-                arena_used=1.0 - arena[MemoryState.FREE] / arena.capacity,
+                arena_used=1.0 - arena[MemoryState.FREE] / arena.capacity if arena.capacity else 0.0,
                 output_tokens=self.recorder.output_tokens,
             )
         )

@@ -1,7 +1,8 @@
 """What an engine's own steps say about how long steps take: a fit with honest errors, and the ranges it holds in.
 
 Seconds are a sum of what a step computes, each part with a coefficient that is not negative. Errors are measured on
-stretches of time that the fit did not see: neighbours in time are so alike that a random choice would flatter it.
+stretches of time that the fit did not see: neighbours in time are so alike that a random choice would flatter it. The
+fit itself is `step_fit`.
 """
 
 from __future__ import annotations
@@ -12,24 +13,19 @@ from itertools import pairwise
 from statistics import median
 
 import numpy as np
-import numpy.typing as npt
 
 from lorikeet_engine.cost import StepShape
 from lorikeet_engine.stats import StepSample
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.planning.pace import Ranges, StepSeconds, extent_of
+from lorikeet_platform.planning.step_fit import Array, features, fit
 
 MIN_STEPS = 100
-STRETCHES, HELD_OUT = 20, 4  # of so many stretches of time every so manieth is kept out
-WEIGHING_ROUNDS = 15
-HUBER = 1.345  # standard deviations up to which errors count in full
-MAD_TO_SIGMA = 1.4826  # from the median of errors to a standard deviation
-LEAST_SPREAD = 1e-3
-SWEEPS = 3000
+STRETCHES, FOLDS = 40, 4  # of so many stretches of time every so manieth is kept out of one of so many fits
 HELD_SHARE = 0.9  # of the steps kept out, inside of the error span
 IDLE_GAP = 3.0  # steps further apart than so many times their length were not made one after another
-
-Array = npt.NDArray[np.float64]
+ENOUGH, ENOUGH_TO_LEARN = 20, 5  # steps at or beyond a size for it to count as seen: of all, and of each fit
+MOST_OFF = 1.25  # between the usual step of a size and what a fit that did not see it says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +61,8 @@ def calibrate(samples: Sequence[StepSample]) -> Calibrated:
         )
     shapes = [shape_of(sample) for sample in timed]
     x, y = np.array([features(shape) for shape in shapes]), np.array([sample.seconds for sample in timed])
-    stretch = np.arange(len(timed)) * STRETCHES // len(timed)
-    held = stretch % HELD_OUT == HELD_OUT - 1
-    unseen = y[held] / np.maximum(x[held] @ fit(x[~held], y[~held]), 1e-9)
+    fold = np.arange(len(timed)) * STRETCHES // len(timed) % FOLDS
+    unseen = _ratios_unseen(x, y, fold)
     errors = np.abs(1 / unseen - 1)
     coefficients = [float(value) for value in fit(x, y)]
 
@@ -77,13 +72,22 @@ def calibrate(samples: Sequence[StepSample]) -> Calibrated:
     outside = (1 - HELD_SHARE) / 2
     return Calibrated(
         step_seconds=step_seconds,
-        ranges=ranges_of(shapes),
+        ranges=ranges_of(shapes, unseen, fold),
         n_steps=len(timed),
         error_span=(float(np.quantile(unseen, outside)), float(np.quantile(unseen, 1 - outside))),
         error_p50=float(np.quantile(errors, 0.5)),
         error_p90=float(np.quantile(errors, 0.9)),
         host_overhead_s=_host_overhead(timed),
     )
+
+
+def _ratios_unseen(x: Array, y: Array, fold: Array) -> Array:
+    """Measured over predicted, of every step by a fit that did not see it."""
+    ratios = np.ones(len(y))
+    for one in range(FOLDS):
+        held = fold == one
+        ratios[held] = y[held] / np.maximum(x[held] @ fit(x[~held], y[~held]), 1e-9)
+    return ratios
 
 
 def shape_of(sample: StepSample) -> StepShape:
@@ -99,66 +103,44 @@ def shape_of(sample: StepSample) -> StepShape:
     )
 
 
-def features(shape: StepShape) -> tuple[float, ...]:
-    """What a step's seconds are a sum of; rows that decode cost otherwise than tokens of prompts."""
-    return (
-        1.0,
-        float(shape.n_prefill > 0),
-        shape.n_decode,
-        shape.n_prefill,
-        shape.prefill_pairs,
-        shape.decode_context,
-        shape.prefill_context,
-        float(shape.lora_bytes > 0),
-        shape.lora_bytes,
-        shape.lora_flops,
-    )
+def ranges_of(shapes: Sequence[StepShape], unseen: Array, fold: Array) -> Ranges:
+    """From where to where of everything that a step is described by there are enough steps that the fit explains.
 
-
-def fit(x: Array, y: Array) -> Array:
-    """Least squares on relative errors with coefficients that are not negative; what is far off counts less (Huber).
-
-    Relative to what was predicted, in a few rounds: dividing by what was measured would let the steps that were fast
-    by chance count most, and every prediction would be low. Far off are steps that something else on the machine
-    made long, and those say nothing about what a step computes; they stay in the errors.
+    Enough at or beyond a size, so that one odd step makes nothing seen, and some of them in every fit, so that the
+    errors are of fits that knew of the size.
     """
-    scale, weights = y.copy(), np.ones(len(y))
-    coefficients = np.zeros(x.shape[1])
-    for _ in range(WEIGHING_ROUNDS):
-        per_row = np.sqrt(weights) / scale
-        coefficients = _not_negative(x * per_row[:, None], y * per_row)
-        scale = np.maximum(x @ coefficients, 0.1 * y)
-        off = np.abs(y / scale - 1)
-        usual = max(MAD_TO_SIGMA * float(np.median(off)), LEAST_SPREAD)
-        weights = np.minimum(1.0, HUBER * usual / np.maximum(off, 1e-12))
-    return coefficients
+    extents = [extent_of(shape) for shape in shapes]
+    ranges = {}
+    for name in {name for extent in extents for name in extent}:
+        rows = np.array([row for row, extent in enumerate(extents) if name in extent])
+        values = np.array([extents[row][name] for row in rows])
+        high = _furthest(values, unseen[rows], fold[rows])
+        low = _furthest(-values, unseen[rows], fold[rows])
+        if high is not None and low is not None and -low <= high:
+            ranges[name] = (0.0 - low, high)
+    return ranges
 
 
-def _not_negative(x: Array, y: Array) -> Array:
-    """Coordinate descent over columns of equal length; a coefficient that would fall below 0 stays there."""
-    lengths = np.sqrt((x * x).sum(axis=0))
-    used = np.flatnonzero(lengths)
-    columns = x[:, used] / lengths[used]
-    gram, right = columns.T @ columns, columns.T @ y
-    found = np.zeros(len(used))
-    for _ in range(SWEEPS):
-        before = found.copy()
-        for i in range(len(used)):
-            found[i] = max(0.0, found[i] + right[i] - gram[i] @ found)
-        if np.abs(found - before).max() < 1e-9 * max(1e-9, float(np.abs(found).max())):
-            break
-    coefficients = np.zeros(x.shape[1])
-    coefficients[used] = found / lengths[used]
-    return coefficients
+def _furthest(values: Array, unseen: Array, fold: Array) -> float | None:
+    """The largest value with enough steps at or beyond it that are as long as steps of other sizes let expect."""
+    order = np.argsort(-values, kind="stable")
+    values, unseen, fold = values[order], unseen[order], fold[order]
+    begin = 0
+    while begin + ENOUGH <= len(values):
+        end = begin + ENOUGH
+        while end < len(values) and not _is_learned_from(fold[begin:end]):
+            end += 1
+        if not _is_learned_from(fold[begin:end]):
+            return None
+        if 1 / MOST_OFF <= np.median(unseen[begin:end]) <= MOST_OFF:
+            return float(values[end - 1])
+        begin = end
+    return None
 
 
-def ranges_of(shapes: Sequence[StepShape]) -> Ranges:
-    """The least and the most of everything that a step is described by."""
-    seen: dict[str, list[float]] = {}
-    for shape in shapes:
-        for name, value in extent_of(shape).items():
-            seen.setdefault(name, []).append(value)
-    return {name: (min(values), max(values)) for name, values in seen.items()}
+def _is_learned_from(fold: Array) -> bool:
+    """Whether there are enough steps in each fit, whichever of the stretches it leaves out."""
+    return all(np.count_nonzero(fold != one) >= ENOUGH_TO_LEARN for one in range(FOLDS))
 
 
 def _host_overhead(samples: Sequence[StepSample]) -> float:

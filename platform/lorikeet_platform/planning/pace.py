@@ -18,6 +18,8 @@ FIELD_OF = {
     "batch_context": "concurrency",
     "prefill_tokens": "prompt_tokens",
     "prefill_context": "prompt_tokens",
+    "mixed_batch": "concurrency",
+    "mixed_prefill": "prompt_tokens",
 }
 WORDS = {
     "batch": "requests that decode in one step",
@@ -26,6 +28,8 @@ WORDS = {
     "prefill_tokens": "prompt tokens in one step",
     "prefill_context": "tokens that a prompt token looks back at, on average of a step",
     "adapter_bytes": "bytes of adapters in one step",
+    "mixed_batch": "requests that decode beside a prompt",
+    "mixed_prefill": "prompt tokens beside requests that decode",
 }
 # The share of a prediction's time that may lie in steps just outside: a workload's first and last ones.
 STRAY_SHARE = 0.01
@@ -34,17 +38,16 @@ Ranges = Mapping[str, tuple[float, float]]
 
 
 def extent_of(shape: StepShape) -> dict[str, float]:
-    """Where a step lies, by the names in `FIELD_OF`. Amounts may be 0; what nothing is the mean of says nothing."""
-    extent: dict[str, float] = {
-        "batch": shape.n_decode,
-        "batch_context": shape.decode_context,
-        "prefill_tokens": shape.n_prefill,
-        "adapter_bytes": shape.lora_bytes,
-    }
+    """Where a step lies, by the names in `FIELD_OF`; what it has nothing of says nothing, adapters excepted."""
+    extent: dict[str, float] = {"adapter_bytes": shape.lora_bytes}
     if shape.n_decode:
+        extent["batch"], extent["batch_context"] = shape.n_decode, shape.decode_context
         extent["context"] = shape.decode_context / shape.n_decode
     if shape.n_prefill:
+        extent["prefill_tokens"] = shape.n_prefill
         extent["prefill_context"] = shape.prefill_pairs / shape.n_prefill
+    if shape.n_decode and shape.n_prefill:
+        extent["mixed_batch"], extent["mixed_prefill"] = shape.n_decode, shape.n_prefill
     return extent
 
 
@@ -75,6 +78,12 @@ class Pace:
         ranges = self.ranges
         return ranges is None or all(_stray(ranges, name, value) == 0 for name, value in extent_of(shape).items())
 
+    def forget(self) -> None:
+        """What was asked about so far was not a part of any prediction."""
+        self.seconds = 0.0
+        self._stray_s.clear()
+        self._furthest.clear()
+
     def check(self) -> None:
         """Raises PlatformError(invalid_value) that names the field and the range, where too much lay outside."""
         for name in FIELD_OF:  # the plainest first, where several tell of the same
@@ -83,8 +92,8 @@ class Pace:
                 raise PlatformError(
                     "invalid_value",
                     f"{name}: this workload has steps of {self._furthest[name]:,.0f} {WORDS[name]}; the engine has "
-                    f"only been seen at {low:,.0f} to {high:,.0f}. Let it serve such a load first, or ask without "
-                    f"live.",
+                    f"only been seen at {low:,.0f} to {high:,.0f}, often enough and as its other steps say. Let it "
+                    f"serve such a load first, or ask without live.",
                     FIELD_OF[name],
                 )
 

@@ -102,13 +102,16 @@ def predicted(subject: Subject, load: Load, calibrated: Calibrated | None, seats
 
 
 def _outlook(subject: Subject, load: Load, calibrated: Calibrated | None) -> Outlook:
-    """All clients of a closed loop come to one engine; a rate is shared out to as many as carry it."""
+    """Clients are shared out to as many engines as seat them, a rate to as many as carry it."""
     seats = sizing.seats_of(subject, load.context)
     if load.concurrency:
-        return Outlook(predicted(subject, load, calibrated), max(1, math.ceil(load.concurrency / seats)))
+        replicas = max(1, math.ceil(load.concurrency / seats))
+        share = replace(load, concurrency=math.ceil(load.concurrency / replicas))
+        clients = f"The estimate is of one engine with {share.concurrency:,} of the {load.concurrency:,} clients."
+        return Outlook(predicted(subject, share, calibrated), replicas, (clients,) if replicas > 1 else ())
     notes = []
     busiest = seats
-    if calibrated is not None and (seen := int(calibrated.ranges["batch"][1])) < seats:
+    if calibrated is not None and (seen := max(1, int(calibrated.ranges.get("batch", (0, 0))[1]))) < seats:
         busiest = seen
         notes.append(f"One engine is counted on for {seen} requests at once, the most that it has been seen with.")
     full = predicted(subject, replace(load, requests_per_s=0.0, concurrency=busiest), calibrated, busiest)
@@ -119,6 +122,8 @@ def _outlook(subject: Subject, load: Load, calibrated: Calibrated | None) -> Out
         f"One engine does {capacity:,.3g} requests/s with {busiest} at once; it is given at most "
         f"{sizing.percent(BUSY_SHARE)} of that, so that its queue stays short."
     )
+    if replicas > 1:
+        notes.append(f"The estimate is of one engine with {share.requests_per_s:,.3g} requests/s, its share.")
     return Outlook(predicted(subject, share, calibrated, busiest), replicas, tuple(notes))
 
 

@@ -9,14 +9,15 @@ from dataclasses import dataclass, fields, replace
 
 from lorikeet_engine.cost import StepShape, total_seconds, ttft_seconds
 from lorikeet_engine.simulation.assembly import Hardware, Simulation, build_world
+from lorikeet_engine.simulation.effort import ADAPTER_S, ROW_S, STEP_S, Effort, TooMuchWork, request_seconds
 from lorikeet_engine.simulation.workload.description import Adapters, EngineKnobs, TenantGroup, Workload
 from lorikeet_engine.simulation.workload.distributions import Arrivals, Lengths
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.planning.pace import Pace, StepSeconds
 from lorikeet_platform.planning.subject import Subject
 
-# What a simulation costs, and what it may cost.
-STEP_S, ROW_S, PATIENCE_S = 45e-6, 8e-6, 0.5
+PATIENCE_S = 0.5  # what a simulation should cost the CPU by what is known before, ...
+MOST_S = 2 * PATIENCE_S  # ... and where it is given up, however it came to that
 WAVES = 3  # requests of each client of a closed loop: the first ones begin together, unlike any later
 ARRIVALS = 200  # requests of an open loop
 APART_S = 0.001  # between two clients' requests: the first of a wave begins alone
@@ -80,27 +81,33 @@ def predict(subject: Subject, seats: int, load: Load, pace: Pace, *, host_overhe
     """
     chunk = subject.config.max_num_batched_tokens
     at_once = _running_at_once(subject, seats, load, pace)
-    n_requests = _affordable(load, at_once)
-    if n_requests:
-        prediction = _simulated(subject, seats, load, pace, n_requests, host_overhead_s)
-    else:
+    n_requests = _affordable(subject, load, at_once)
+    prediction = _simulated(subject, seats, load, pace, n_requests, host_overhead_s) if n_requests else None
+    if prediction is None:
         prediction = _by_formulas(load, at_once, pace, chunk=chunk, host_overhead_s=host_overhead_s)
     pace.check()
     return prediction
 
 
-def _affordable(load: Load, at_once: int) -> int:
-    """How many requests to simulate; 0 = too few for a mean could be."""
+def _affordable(subject: Subject, load: Load, at_once: int) -> int:
+    """How many requests to simulate; 0 = too few for a mean could be.
+
+    Those that run at once share steps; a prompt takes as many as it has chunks, whatever runs beside it.
+    """
     wanted = (load.requests_per_client or WAVES) * load.concurrency if load.concurrency else ARRIVALS
     needed = load.concurrency or 4 * at_once
-    request_s = load.output_tokens * (ROW_S + STEP_S / max(1, at_once))
-    n_requests = min(wanted, int(PATIENCE_S / request_s))
+    config = subject.config
+    n_chunks = -(-load.prompt_tokens // config.max_num_batched_tokens)
+    request_s = request_seconds(prompt_tokens=load.prompt_tokens, block_size=config.block_size)
+    request_s += (n_chunks + load.output_tokens) * ROW_S + (n_chunks + load.output_tokens / max(1, at_once)) * STEP_S
+    n_requests = min(wanted, int((PATIENCE_S - load.n_adapters * ADAPTER_S) / request_s))
     return n_requests if n_requests >= min(needed, wanted) else 0
 
 
 def _simulated(
     subject: Subject, seats: int, load: Load, pace: Pace, n_requests: int, host_overhead_s: float
-) -> Prediction:
+) -> Prediction | None:
+    """None where it came to more work than it may be; the pace has forgotten what it was asked about then."""
     config = subject.config
     taken = {field.name for field in fields(EngineKnobs)} & {field.name for field in fields(config)}
     values = {name: getattr(config, name) for name in taken} | {
@@ -134,7 +141,12 @@ def _simulated(
         step_seconds=watched,
     )
     watched.world = world = build_world(workload, hardware)
-    world.run()
+    world.effort = Effort(MOST_S, config.block_size)
+    try:
+        world.run()
+    except TooMuchWork:
+        pace.forget()
+        return None
     return _seen(world, load, watched.peak_running)
 
 
@@ -160,6 +172,7 @@ def _clients(load: Load) -> TenantGroup:
         else Arrivals(kind="poisson", rate=load.requests_per_s),
         prompt=Lengths(value=load.prompt_tokens),
         output=Lengths(value=load.output_tokens),
+        has_equal_prompts=True,
         adapters=Adapters(count=load.n_adapters, zipf=0.0, ranks=(load.rank,), targets=load.targets)
         if load.n_adapters
         else None,

@@ -50,7 +50,7 @@ class PlanQuestion(BaseModel):
     prompt_tokens: Tokens = Field(description="mean length of a prompt")
     output_tokens: Tokens = Field(description="mean length of an answer")
     concurrency: int | None = Field(default=None, ge=1, le=MAX_CONCURRENCY, strict=True)
-    requests_per_s: float | None = Field(default=None, gt=0, le=1e6, allow_inf_nan=False, strict=True)
+    requests_per_s: float | None = Field(default=None, ge=1e-6, le=1e6, allow_inf_nan=False, strict=True)
     adapters: PlannedAdapters | None = None
     knobs: PlannedKnobs = PlannedKnobs()
     live: bool = Field(default=False, strict=True, description="calibrate by steps that the running engine has made")
@@ -111,7 +111,8 @@ class Estimated(BaseModel):
 
 
 class Estimate(BaseModel):
-    """Means over the requests of a simulated run of this workload, on one replica."""
+    """Means over the requests of a simulated run on one engine, with its share of the workload where `replicas` are
+    more than one; by formulas where a note says so."""
 
     ttft_s: Estimated
     itl_s: Estimated

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from starlette.concurrency import run_in_threadpool
+from functools import partial
 
 from lorikeet_engine.client import EngineClient
 from lorikeet_engine.cost import DEVICES
@@ -16,6 +15,7 @@ from lorikeet_platform.engine_watch.window import Window
 from lorikeet_platform.errors import PlatformError, quoted
 from lorikeet_platform.planning.calibration import calibrate
 from lorikeet_platform.planning.comparing import calibration_shown
+from lorikeet_platform.planning.desk import in_turn
 from lorikeet_platform.planning.planner import load_of, make_plan
 from lorikeet_platform.planning.prediction import Load
 from lorikeet_platform.planning.schemas import CapacityPlan, PlanQuestion
@@ -34,7 +34,8 @@ NO_ENGINE = "No engine answers. Name a model and a device to plan without one."
 
 
 async def plan_for(question: PlanQuestion, client: EngineClient, watch: EngineWatch) -> CapacityPlan:
-    """Raises PlatformError: invalid_value naming the field, engine_unavailable where the question needs an engine."""
+    """Raises PlatformError: invalid_value naming the field, engine_unavailable where the question needs an engine,
+    overloaded where many are asked at once."""
     load = load_of(question)
     running: Running | None = None
     steps: list[StepSample] = []
@@ -45,7 +46,7 @@ async def plan_for(question: PlanQuestion, client: EngineClient, watch: EngineWa
                 steps = (await client.steps()).samples
         except EngineUnavailable:
             raise PlatformError("engine_unavailable", NO_ENGINE) from None
-    return await run_in_threadpool(_plan, question, load, running, steps, watch.window())
+    return await in_turn(partial(_plan, question, load, running, steps, watch.window()))
 
 
 def _plan(
@@ -70,6 +71,12 @@ def subject_of(question: PlanQuestion, load: Load, running: Running | None) -> S
         return new_subject(question.model or "", spec, profile, knobs, load.context)
     design, name = running.design, running.model
     is_same_model, is_same_device = question.model in (None, name), question.device in (None, design.device.name)
+    if question.live and question.knobs.block_size not in (None, design.block_size):
+        message = (
+            f"block_size: the engine's steps were made with blocks of {design.block_size}, and say nothing of others. "
+            f"Ask without live."
+        )
+        raise PlatformError("invalid_value", message, "knobs.block_size")
     if is_same_model and is_same_device:
         return running_subject(name, design, knobs, load.context)
     if question.live:

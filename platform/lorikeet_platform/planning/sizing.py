@@ -51,12 +51,26 @@ def seats_of(subject: Subject, context: int) -> int:
 
 
 def suggested_seats(subject: Subject, context: int) -> int:
-    """A share of the theoretical concurrency, as far as one step has a token for each and a block for prompts."""
-    config = subject.config
-    seats = min(
-        suggested_max_num_seqs(concurrency_of(subject, context)), config.max_num_batched_tokens - config.block_size
-    )
-    return min(seats, GPU_MAX_SEQS) if config.device == "cuda" else seats
+    return advised_seats(subject, context)[0]
+
+
+def advised_seats(subject: Subject, context: int) -> tuple[int, str]:
+    """A share of the theoretical concurrency, or the cap that is lower; and in words which of them it is."""
+    config, concurrency = subject.config, concurrency_of(subject, context)
+    bounds = [
+        (
+            suggested_max_num_seqs(concurrency),
+            f"{percent(SUGGESTED_LOAD)} of the {concurrency:,.1f} that fit, since running closer to the limit preempts",
+        ),
+        (
+            config.max_num_batched_tokens - config.block_size,
+            f"max_num_batched_tokens {config.max_num_batched_tokens:,} has a token for each of them in one step, and a "
+            f"block of {config.block_size} for prompts; {concurrency:,.1f} fit the KV pool",
+        ),
+    ]
+    if config.device == "cuda":
+        bounds.append((GPU_MAX_SEQS, f"the most that is advised on a GPU; {concurrency:,.1f} fit the KV pool"))
+    return min(bounds, key=lambda bound: bound[0])
 
 
 def request_bytes(subject: Subject, n_tokens: int) -> int:
@@ -67,7 +81,7 @@ def sizing_steps(subject: Subject, load: Load, pace: Pace) -> list[SizingStep]:
     """In their order: each needs the one before it."""
     context, config = load.context, subject.config
     one, pool = request_bytes(subject, context), subject.n_blocks * subject.block_bytes
-    concurrency, seats = concurrency_of(subject, context), suggested_seats(subject, context)
+    concurrency, (seats, why) = concurrency_of(subject, context), advised_seats(subject, context)
     chunk = StepShape()
     chunk.add_prefill(config.max_num_batched_tokens, 0, samples=True)
     wait = "every running request waits for a step full of prompt"
@@ -87,7 +101,7 @@ def sizing_steps(subject: Subject, load: Load, pace: Pace) -> list[SizingStep]:
         ),
         SizingStep(
             title="max_num_seqs",
-            text="60–70 % of it, since running closer to the limit preempts",
+            text=why,
             value=f"{seats:,}",
         ),
         SizingStep(
@@ -155,6 +169,13 @@ def lora_ledgers(subject: Subject, load: Load) -> LoraLedgers:
     one = adapter_bytes(subject.spec, load.rank, itemsize=subject.itemsize, modules=modules)
     in_arena = arena_bytes(subject.spec, load.rank, modules=modules, itemsize=subject.itemsize)
     resident = min(load.n_adapters, subject.config.adapter_pool_bytes // in_arena)
+    if resident == 0:
+        raise PlatformError(
+            "invalid_value",
+            f"adapter_pool_bytes: {size(subject.config.adapter_pool_bytes)} hold no adapter of rank {load.rank}; one "
+            f"takes {in_arena:,} bytes ({size(in_arena)}).",
+            "knobs.adapter_pool_bytes",
+        )
     return LoraLedgers(
         adapter_bytes=one,
         all_bytes=load.n_adapters * one,
@@ -166,10 +187,10 @@ def lora_ledgers(subject: Subject, load: Load) -> LoraLedgers:
 
 def recommended_knobs(subject: Subject, load: Load, lora: LoraLedgers | None) -> list[RecommendedKnob]:
     config, context = subject.config, load.context
-    concurrency, seats = concurrency_of(subject, context), suggested_seats(subject, context)
+    seats, why = advised_seats(subject, context)
     arena = _larger_arena(subject, load, lora)
     knobs = [
-        _knob("max_num_seqs", seats, f"{percent(SUGGESTED_LOAD)} of the {concurrency:,.1f} that fit"),
+        _knob("max_num_seqs", seats, why),
         _knob("max_num_batched_tokens", config.max_num_batched_tokens, "a start for a load test"),
         _pool(subject, load, 0 if arena is None else arena.value - config.adapter_pool_bytes),
     ]

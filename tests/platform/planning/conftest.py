@@ -55,12 +55,12 @@ def seconds_of(shape: StepShape) -> float:
     )
 
 
-def shapes_of(*, batches: Sequence[int], contexts: Sequence[int]) -> list[StepShape]:
-    """A prompt in one chunk beside nobody and beside a batch, and then decodes, for each batch and context."""
+def shapes_of(*, batches: Sequence[int], contexts: Sequence[int], prompts: int = 10) -> list[StepShape]:
+    """Prompts in one chunk beside nobody and beside a batch, and then decodes, for each batch and context."""
     shapes = []
     for batch in batches:
         for context in contexts:
-            for others in (0, batch - 1):
+            for others in prompts * (0, batch - 1):
                 mixed = StepShape()
                 for _ in range(others):
                     mixed.add_decode(context)

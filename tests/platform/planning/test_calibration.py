@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from lorikeet_engine.cost import StepShape
 from lorikeet_engine.stats import EngineDesign, StepSample
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.planning.calibration import Calibrated, calibrate
+from lorikeet_platform.planning.pace import Pace
 from lorikeet_platform.planning.planner import make_plan, predicted
 from lorikeet_platform.planning.prediction import Load
 from lorikeet_platform.planning.subject import Subject, running_subject
@@ -61,17 +64,90 @@ def test_no_coefficient_is_negative_however_the_noise_falls() -> None:
 
 def test_a_few_very_slow_steps_widen_the_errors_and_leave_the_middle() -> None:
     samples = steps_of(shapes_of(batches=(1, 2, 4, 8), contexts=(64, 256)))
-    slow = [
-        StepSample(**{name: getattr(step, name) for name in step.__struct_fields__} | {"seconds": 3 * step.seconds})
-        if i % 10 == 0
-        else step
-        for i, step in enumerate(samples)
-    ]
+    slow = [made_longer(step, 3.0) if i % 10 == 0 else step for i, step in enumerate(samples)]
     learned = calibrate(slow)
     for shape in shapes_of(batches=(3, 7), contexts=(100, 200)):
         assert learned.step_seconds(shape) == pytest.approx(seconds_of(shape), rel=0.05)
     assert learned.error_span[1] > 2
     assert learned.error_p50 < 0.3
+
+
+def made_longer(step: StepSample, factor: float) -> StepSample:
+    return msgspec.structs.replace(step, seconds=factor * step.seconds)
+
+
+def small_steps() -> list[StepShape]:
+    return shapes_of(batches=(1, 2), contexts=(64, 128, 256), prompts=10)
+
+
+def wide_steps(n: int) -> list[StepShape]:
+    """Of 8 requests at 64 tokens."""
+    return [StepShape(n_decode=8, decode_context=8 * 64, n_sampled=8)] * n
+
+
+def holds(learned: Calibrated, shape: StepShape) -> bool:
+    return Pace(learned.step_seconds, learned.ranges).holds(shape)
+
+
+def spread_among(shapes: list[StepShape], rare: list[StepShape]) -> list[StepShape]:
+    every = len(shapes) // len(rare)
+    return [shape for i, one in enumerate(rare) for shape in (*shapes[i * every : (i + 1) * every], one)]
+
+
+def test_one_odd_step_makes_nothing_seen(subject: Subject) -> None:
+    """One step of 8 requests among hundreds of at most 2 is no word on 8 requests."""
+    one, enough = (calibrate(steps_of(spread_among(small_steps(), wide_steps(n)))) for n in (1, 25))
+    assert one.ranges["batch"] == (1, 2)
+    assert enough.ranges["batch"] == (1, 8)
+    error = refusal(subject, one, prompt_tokens=64, output_tokens=40, concurrency=8)
+    assert (error.param, error.message[:7]) == ("concurrency", "batch: ")
+
+
+def test_steps_of_one_moment_make_nothing_seen() -> None:
+    """All errors there would be of fits that never knew of such steps."""
+    at_once = calibrate(steps_of([*small_steps(), *wide_steps(19)]))
+    assert at_once.ranges["batch"] == (1, 2)
+
+
+def test_a_size_at_which_the_sum_does_not_hold_is_not_seen() -> None:
+    """A cliff: 8 requests at once take ten times what the other steps say, time and again."""
+    samples = steps_of(spread_among(small_steps(), wide_steps(25)))
+    learned = calibrate([made_longer(step, 10.0) if step.n_decode == 8 else step for step in samples])
+    assert not holds(learned, wide_steps(1)[0])
+
+
+def test_prompts_beside_a_batch_are_seen_only_where_both_met() -> None:
+    alone = [
+        shape for shape in shapes_of(batches=(1, 8), contexts=(64, 256)) if not (shape.n_decode and shape.n_prefill)
+    ]
+    mixed = StepShape(n_decode=7, decode_context=7 * 90, n_sampled=8)
+    mixed.add_prefill(64, 0, samples=True)
+    assert not holds(calibrate(steps_of(alone)), mixed)
+    both = [*alone, *shapes_of(batches=(1, 8), contexts=(64, 256))]
+    Random(1).shuffle(both)
+    assert holds(calibrate(steps_of(both)), mixed)
+
+
+def with_long_prompts(factor: float) -> tuple[StepShape, list[StepSample]]:
+    """A long prompt, and steps one in fifty of which are such ones and `factor` times as long as others let expect."""
+    short = [shape for shape in shapes_of(batches=(1, 2), contexts=(64, 128, 256)) for _ in range(6)]
+    prompt = StepShape()
+    prompt.add_prefill(512, 0, samples=True)
+    samples = steps_of(spread_among(short, [prompt] * 30))
+    return prompt, [made_longer(step, factor) if step.n_prefill == 512 else step for step in samples]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.3, 1.6])
+def test_rare_large_prompts_are_no_outliers_whatever_the_many_small_steps_say(factor: float) -> None:
+    prompt, samples = with_long_prompts(factor)
+    learned = calibrate(samples)
+    assert holds(learned, prompt)
+    assert learned.step_seconds(prompt) == pytest.approx(factor * seconds_of(prompt), rel=0.2)
+
+
+def test_rare_large_prompts_that_the_sum_cannot_explain_are_refused() -> None:
+    prompt, samples = with_long_prompts(2.0)
+    assert not holds(calibrate(samples), prompt)
 
 
 def test_too_few_steps_are_refused(steps: list[StepSample]) -> None:

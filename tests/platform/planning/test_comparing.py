@@ -34,7 +34,7 @@ def window(steps: list[StepSample], *, seconds: float, e2e_s: float, **means: fl
 
 def alone(n: int) -> list[StepSample]:
     """Steps of one request at a time."""
-    return steps_of(shapes_of(batches=(1,), contexts=(PROMPT,) * n), noise=0.0)
+    return steps_of(shapes_of(batches=(1,), contexts=(PROMPT,) * n, prompts=1), noise=0.0)
 
 
 def test_a_busy_window_is_a_closed_loop_of_its_mean_request() -> None:
@@ -65,7 +65,7 @@ def test_predicted_and_measured_stand_side_by_side(design: EngineDesign, steps: 
     shown = calibration_shown(running_subject("smollm2", design, {}, 1), calibrate(steps), seen)
     rows = {row.name: row for row in shown.measured}
     assert set(rows) == {"ttft", "itl", "e2e", "running"}
-    decode = shapes_of(batches=(1,), contexts=(PROMPT,))[10]
+    decode = shapes_of(batches=(1,), contexts=(PROMPT,), prompts=1)[10]
     assert rows["itl"].predicted == pytest.approx(seconds_of(decode) + 0.004, rel=0.05)
     assert rows["itl"].low < rows["itl"].measured < rows["itl"].high
     assert (rows["running"].predicted, rows["running"].measured) == (1, 1)

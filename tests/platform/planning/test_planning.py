@@ -89,6 +89,53 @@ def test_engines_for_clients_seat_all_of_them() -> None:
     assert a_plan(concurrency=9, knobs={"max_num_seqs": 4}).replicas == 3
 
 
+def test_an_estimate_for_clients_of_several_engines_is_of_one_engines_share() -> None:
+    knobs = {"max_num_seqs": 16}
+    many, share = a_plan(concurrency=160, knobs=knobs), a_plan(concurrency=16, knobs=knobs)
+    assert (many.replicas, share.replicas) == (10, 1)
+    assert many.estimate == share.estimate
+    assert many.notes[0] == "The estimate is of one engine with 16 of the 160 clients."
+    assert a_plan(requests_per_s=200.0, knobs=knobs).notes[1].startswith("The estimate is of one engine with ")
+
+
+@pytest.mark.parametrize("pool", [1, 1000, 10_000_000])
+def test_an_arena_that_holds_no_adapter_is_refused_by_its_setting(pool: int) -> None:
+    error = refusal(concurrency=4, adapters={"count": 10, "rank": 16}, knobs={"adapter_pool_bytes": pool})
+    assert error.param == "knobs.adapter_pool_bytes"
+    assert "hold no adapter of rank 16" in error.message
+
+
+def test_an_arena_smaller_than_a_grain_is_no_hindrance_without_adapters() -> None:
+    assert a_plan(concurrency=4, knobs={"adapter_pool_bytes": 1}).estimate is not None
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "knobs", "seats", "words"),
+    [
+        ("smollm2-135m", "h200", {}, 256, "the most that is advised on a GPU; "),
+        ("qwen3-8b", "rtx4090", {}, None, "65 % of the "),
+        (
+            "smollm2-135m",
+            "cpu2",
+            {"max_num_batched_tokens": 64, "kv_cache_bytes": 1 << 30},
+            32,
+            "max_num_batched_tokens 64 has",
+        ),
+    ],
+)
+def test_what_bounds_the_advised_seats_is_said(
+    model: str, device: str, knobs: dict[str, Any], seats: int | None, words: str
+) -> None:
+    plan = a_plan(model, device, concurrency=2, knobs=knobs)
+    advised = next(knob for knob in plan.knobs if knob.name == "max_num_seqs")
+    assert advised.why.startswith(words)
+    assert plan.steps[2].text == advised.why
+    if seats is None:
+        assert advised.value == int(0.65 * plan.theoretical_concurrency)
+    else:
+        assert advised.value == seats
+
+
 def test_a_model_length_that_leaves_no_room_gives_way_to_the_workloads() -> None:
     plan = a_plan("qwen3-8b", "rtx4090", concurrency=2)
     advised = {knob.name: knob.value for knob in plan.knobs}

@@ -112,12 +112,19 @@ def test_a_live_plan_says_what_it_stands_on(owner: TestClient, engine: MeasuredE
 def test_a_live_question_beyond_the_data_is_refused(owner: TestClient, engine: MeasuredEngine) -> None:
     error = refused(owner, live=True, concurrency=14)
     assert (error["code"], error["param"]) == ("invalid_value", "concurrency")
-    assert "only been seen at 0 to 8" in error["message"]
+    assert "only been seen at 1 to 8" in error["message"]
 
 
 def test_a_live_plan_is_of_no_other_model_or_device(owner: TestClient, engine: MeasuredEngine) -> None:
     assert refused(owner, live=True, model="qwen3-8b")["param"] == "model"
     assert refused(owner, live=True, device="h200")["param"] == "device"
+
+
+def test_a_live_plan_is_of_no_other_block_size(owner: TestClient, engine: MeasuredEngine, design: EngineDesign) -> None:
+    """What a step costs depends on it, and no step was ever made with another one."""
+    error = refused(owner, live=True, knobs={"block_size": 2 * design.block_size})
+    assert (error["code"], error["param"]) == ("invalid_value", "knobs.block_size")
+    assert planned(owner, live=True, knobs={"block_size": design.block_size})["basis"] == "live"
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "no-such-model"])
@@ -170,6 +177,11 @@ def test_the_command_takes_a_models_folder(tmp_path: Path) -> None:
         ((), "Say concurrency or requests_per_s"),
         (("--concurrency", "2", "--block-size", "24"), "block_size"),
         (("--concurrency", "2", "--module", "q_proj"), "--module needs --adapters"),
+        (("--concurrency", "2", "--rank", "64"), "--rank needs --adapters"),
+        (
+            ("--concurrency", "2", "--admin-url", "http://10.0.0.1"),
+            "--admin-url is of no use with --model and --device",
+        ),
         (("--rate", "0"), "requests_per_s"),
     ],
 )

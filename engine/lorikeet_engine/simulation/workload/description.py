@@ -106,6 +106,8 @@ class TenantGroup:
     Attributes:
         name: of the one tenant, or the first part of the names of several.
         max_tokens: what requests ask for; 0 = exactly what their answer takes.
+        has_equal_prompts: prompts of one length are one and the same, which takes no memory; for engines that cache no
+            prefixes.
     """
 
     name: str
@@ -115,6 +117,7 @@ class TenantGroup:
     tenants: int = 1
     weight: float = 1.0
     max_tokens: int = 0
+    has_equal_prompts: bool = False
     adapters: Adapters | None = None
     shared_prefixes: SharedPrefixes | None = None
     aborts: Aborts | None = None

@@ -32,6 +32,7 @@ class GroupRequests:
         self._keys = catalogue.add_group(group, self._source)
         self._zipf = Zipf(group.adapters.count, group.adapters.zipf) if group.adapters else None
         self._prefixes: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._equal: dict[int, tuple[int, ...]] = {}
         self._max_model_len = max_model_len
         self._n_words = n_words
         self._n = 0
@@ -71,6 +72,8 @@ class GroupRequests:
 
     def _prompt(self, tenant: str, longest: int) -> tuple[int, ...]:
         """A shared head, when the draw says so, and a tail that nobody else has; clipped to the context."""
+        if self.group.has_equal_prompts:
+            return self._equal_prompt(min(self.group.prompt.draw(self._source), max(longest, 1)))
         shared = self.group.shared_prefixes
         head: tuple[int, ...] = ()
         if shared and self._source.random() < shared.share:
@@ -80,6 +83,11 @@ class GroupRequests:
             head = self._prefixes[variant]
         n_tail = max(self.group.prompt.draw(self._source) - len(head), 1)
         return (head + random_tokens(self._source, n_tail, self._n_words))[: max(longest, 1)]
+
+    def _equal_prompt(self, length: int) -> tuple[int, ...]:
+        if length not in self._equal:
+            self._equal[length] = random_tokens(self._source, length, self._n_words)
+        return self._equal[length]
 
 
 class TenantTraffic:

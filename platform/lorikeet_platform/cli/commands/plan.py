@@ -26,8 +26,11 @@ Module = Annotated[
 ]
 Live = Annotated[bool, typer.Option("--live", help="Calibrate by what the running engine has done, and compare.")]
 
+DEFAULT_RANK = 16
+
 
 def plan(
+    context: typer.Context,
     prompt: Annotated[int, typer.Option("--prompt", min=1, help="Mean length of a prompt, in tokens.")],
     output: Annotated[int, typer.Option("--output", min=1, help="Mean length of an answer, in tokens.")],
     concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Requests at once; or else")] = None,
@@ -35,7 +38,7 @@ def plan(
     model: Model = None,
     device: Device = None,
     adapters: Annotated[int | None, typer.Option("--adapters", min=1, help="Adapters that share the load.")] = None,
-    rank: Annotated[int, typer.Option("--rank", min=1, help="Rank of the adapters.")] = 16,
+    rank: Annotated[int | None, typer.Option("--rank", min=1, help="Rank of the adapters; 16 without it.")] = None,
     module: Module = None,
     live: Live = False,
     max_num_seqs: Knob = None,
@@ -68,10 +71,16 @@ def plan(
         "live": live,
     }
     if adapters is not None:
-        body["adapters"] = {"count": adapters, "rank": rank, "modules": module or None}
-    elif module:
-        raise CommandFailed(ExitCode.USAGE, "--module needs --adapters, how many there are")
+        body["adapters"] = {"count": adapters, "rank": rank or DEFAULT_RANK, "modules": module or None}
+    elif module or rank is not None:
+        option = "--module" if module else "--rank"
+        raise CommandFailed(ExitCode.USAGE, f"{option} needs --adapters, how many there are")
     if model is not None and device is not None and not live:
+        source = context.get_parameter_source("admin_url")
+        if source is not None and source.name == "COMMANDLINE":
+            raise CommandFailed(
+                ExitCode.USAGE, "--admin-url is of no use with --model and --device: such a plan asks no server"
+            )
         found = _plan_here(_question(body), model, device)
     else:
         found = _plan_there(_question(body | {"model": model, "device": device}), admin_url)
