@@ -221,7 +221,7 @@ def busy_engine() -> EngineLoop:
 def scrape_figures(n_scrapes: int) -> list[Figure]:
     loop = busy_engine()
     publishing, scraping, working, size = [], [], [], 0
-    published = measure(loop, now=0.0, uptime_s=1.0, unsettled=0, names_adapters=False)
+    published = measure(loop, now=0.0, uptime_s=1.0, unsettled=0)
     health = HealthServer(
         host="127.0.0.1",
         port=0,
@@ -232,7 +232,7 @@ def scrape_figures(n_scrapes: int) -> list[Figure]:
     health.start()
     for _ in range(n_scrapes):
         started = time.thread_time()
-        published = measure(loop, now=0.0, uptime_s=1.0, unsettled=0, names_adapters=False)
+        published = measure(loop, now=0.0, uptime_s=1.0, unsettled=0)
         publishing.append(time.thread_time() - started)
         started, worked = time.perf_counter(), time.process_time()
         with urllib.request.urlopen(f"http://127.0.0.1:{health.port}/metrics", timeout=10) as answer:

@@ -12,8 +12,9 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import zmq
@@ -26,7 +27,9 @@ from lorikeet_engine.protocol import (
     PROTOCOL_VERSION,
     STANDSTILL_S,
     Abort,
+    Adapter,
     Admitted,
+    AskAdapter,
     AskCounts,
     AskDesign,
     AskPrompts,
@@ -59,10 +62,11 @@ from lorikeet_engine.protocol import (
 )
 from lorikeet_engine.scheduling.plan import SamplingParams
 from lorikeet_engine.socket_keys import keep_alive, keys_for, secure_client
-from lorikeet_engine.stats import EngineDesign, EngineStats, PromptHeads
+from lorikeet_engine.stats import AdapterResidency, EngineDesign, EngineStats, PromptHeads
 from lorikeet_engine.text.tokenizer import Tokenizer
 
 __all__ = [
+    "AdapterResidency",
     "Cap",
     "Delta",
     "EngineClient",
@@ -82,7 +86,8 @@ HELLO_EVERY_S = 1.0
 HELLO_AGAIN_S = 0.1
 STATS_TIMEOUT_S = 5.0
 
-Answer = Counts | Stats | Steps | Prompts | Design | Warmed
+Answer = Counts | Stats | Adapter | Steps | Prompts | Design | Warmed
+A = TypeVar("A", bound=Answer)
 
 
 log = logging.getLogger(__name__)
@@ -206,9 +211,7 @@ class EngineClient:
             AdapterRetired: it was retired meanwhile.
             EngineUnavailable: no engine answers, or not within `timeout_s`; the engine may still load the adapter.
         """
-        ticket = next(self._tickets)
-        answer = await self._ask(Warm(ticket, tenant, digest), ticket, timeout_s)
-        assert isinstance(answer, Warmed)
+        answer = await self._ask(Warmed, lambda ticket: Warm(ticket, tenant, digest), timeout_s)
         if answer.code:
             error = ERRORS_BY_CODE.get(answer.code, EngineFailure)
             raise error(answer.message, param="model", retry_after_s=answer.retry_after_s)
@@ -227,21 +230,26 @@ class EngineClient:
         Raises:
             EngineUnavailable: no engine answers.
         """
-        ticket = next(self._tickets)
-        answer = await self._ask(AskCounts(ticket, list(request_ids)), ticket, STATS_TIMEOUT_S)
-        assert isinstance(answer, Counts)
+        answer = await self._ask(Counts, lambda ticket: AskCounts(ticket, list(request_ids)))
         return answer.requests
 
-    async def stats(self) -> EngineStats:
-        """The engine's figures now.
+    async def stats(self, *, names_adapters: bool = False) -> EngineStats:
+        """The engine's figures now; with `names_adapters` also the busiest adapters, one by one.
 
         Raises:
             EngineUnavailable: no engine answers.
         """
-        ticket = next(self._tickets)
-        answer = await self._ask(AskStats(ticket), ticket, STATS_TIMEOUT_S)
-        assert isinstance(answer, Stats)
+        answer = await self._ask(Stats, lambda ticket: AskStats(ticket, names_adapters))
         return answer.stats
+
+    async def adapter(self, tenant: str, digest: str) -> AdapterResidency | None:
+        """Where the adapter is, and who needs it there; None when it is only in the store, and nobody asks for it.
+
+        Raises:
+            EngineUnavailable: no engine answers.
+        """
+        answer = await self._ask(Adapter, lambda ticket: AskAdapter(ticket, tenant, digest))
+        return answer.adapter
 
     async def steps(self, after_s: float = float("-inf")) -> Steps:
         """The steps that ended after `after_s` on the engine's clock, as far as it remembers them; oldest first.
@@ -249,10 +257,7 @@ class EngineClient:
         Raises:
             EngineUnavailable: no engine answers.
         """
-        ticket = next(self._tickets)
-        answer = await self._ask(AskSteps(ticket, after_s), ticket, STATS_TIMEOUT_S)
-        assert isinstance(answer, Steps)
-        return answer
+        return await self._ask(Steps, lambda ticket: AskSteps(ticket, after_s))
 
     async def prompts(self) -> list[PromptHeads]:
         """How alike the newest prompts are.
@@ -260,9 +265,7 @@ class EngineClient:
         Raises:
             EngineUnavailable: no engine answers.
         """
-        ticket = next(self._tickets)
-        answer = await self._ask(AskPrompts(ticket), ticket, STATS_TIMEOUT_S)
-        assert isinstance(answer, Prompts)
+        answer = await self._ask(Prompts, lambda ticket: AskPrompts(ticket))
         return answer.heads
 
     async def design(self) -> EngineDesign:
@@ -271,23 +274,26 @@ class EngineClient:
         Raises:
             EngineUnavailable: no engine answers.
         """
-        ticket = next(self._tickets)
-        answer = await self._ask(AskDesign(ticket), ticket, STATS_TIMEOUT_S)
-        assert isinstance(answer, Design)
+        answer = await self._ask(Design, lambda ticket: AskDesign(ticket))
         return answer.design
 
-    async def _ask(self, question: Question | Warm, ticket: int, timeout_s: float) -> Answer:
-        """The engine's answer with the question's ticket."""
+    async def _ask(
+        self, kind: type[A], question: Callable[[int], Question | Warm], timeout_s: float = STATS_TIMEOUT_S
+    ) -> A:
+        """The engine's answer, of that kind, to the question with a ticket of its own."""
         self.info  # noqa: B018
+        ticket = next(self._tickets)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[ticket] = future
         try:
-            await self._send(question)
-            return await asyncio.wait_for(future, timeout_s)
+            await self._send(question(ticket))
+            answer = await asyncio.wait_for(future, timeout_s)
         except TimeoutError:
             raise EngineUnavailable(f"the engine did not answer within {timeout_s:g} s") from None
         finally:
             self._asked.pop(ticket, None)
+        assert isinstance(answer, kind)
+        return answer
 
     async def abort(self, request_id: str, index: int | None) -> None:
         """Tell the engine to stop one answer of a request or, with None, all of them: now, or when it is back.
@@ -368,7 +374,7 @@ class EngineClient:
                 if sequence := self._sequences.get(message.request_id):
                     generation, index = sequence
                     generation.push(index, _error(message))
-            case Counts() | Stats() | Steps() | Prompts() | Design() | Warmed():
+            case Counts() | Stats() | Adapter() | Steps() | Prompts() | Design() | Warmed():
                 future = self._asked.get(message.ticket)
                 if future and not future.done():
                     future.set_result(message)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from lorikeet_engine.cost_vector import CostVector
-from lorikeet_engine.stats import EngineDesign, EngineStats, PromptHeads, StepSample
+from lorikeet_engine.stats import AdapterResidency, EngineDesign, EngineStats, PromptHeads, StepSample
 
 PROTOCOL_VERSION = 5
 STANDSTILL_S = 120.0  # an engine whose loop has not turned for so long is dead; a large step on a CPU takes part of it
@@ -112,7 +112,18 @@ class Warm(msgspec.Struct, frozen=True, tag="warm"):
 
 
 class AskStats(msgspec.Struct, frozen=True, tag="ask_stats"):
+    """The engine's figures; `names_adapters`: the busiest adapters one by one, too."""
+
     ticket: int
+    names_adapters: bool = False
+
+
+class AskAdapter(msgspec.Struct, frozen=True, tag="ask_adapter"):
+    """What the engine knows of one adapter."""
+
+    ticket: int
+    tenant: str
+    digest: str
 
 
 class AskSteps(msgspec.Struct, frozen=True, tag="ask_steps"):
@@ -214,6 +225,13 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     stats: EngineStats
 
 
+class Adapter(msgspec.Struct, frozen=True, tag="adapter"):
+    """`adapter` is None for one that the engine does not know: nobody runs on it or waits for it."""
+
+    ticket: int
+    adapter: AdapterResidency | None
+
+
 class Steps(msgspec.Struct, frozen=True, tag="steps"):
     """`now_s` is the engine's clock."""
 
@@ -232,9 +250,9 @@ class Design(msgspec.Struct, frozen=True, tag="design"):
     design: EngineDesign
 
 
-Question = AskCounts | AskStats | AskSteps | AskPrompts | AskDesign
+Question = AskCounts | AskStats | AskAdapter | AskSteps | AskPrompts | AskDesign
 ClientMessage = Hello | Submit | Settled | Abort | Retire | Warm | Question
-EngineMessage = Welcome | Step | Failed | Warmed | Counts | Stats | Steps | Prompts | Design
+EngineMessage = Welcome | Step | Failed | Warmed | Counts | Stats | Adapter | Steps | Prompts | Design
 
 encode = msgspec.msgpack.Encoder().encode
 decode_client = msgspec.msgpack.Decoder(ClientMessage).decode

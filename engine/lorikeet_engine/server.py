@@ -20,7 +20,7 @@ import zmq
 from lorikeet_engine.errors import EngineError, EngineUnavailable
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.loop import EngineLoop
-from lorikeet_engine.measure import measure, prompt_heads, recent_steps
+from lorikeet_engine.measure import MOST_ADAPTERS, known_adapter, measure, prompt_heads, recent_steps
 from lorikeet_engine.messages import check, counts_of, failed, requests_of, warmed
 from lorikeet_engine.outbox.book import Book, Notebook, Use
 from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
@@ -29,7 +29,9 @@ from lorikeet_engine.protocol import (
     PROTOCOL_VERSION,
     UNCLAIMED_AFTER_S,
     Abort,
+    Adapter,
     Admitted,
+    AskAdapter,
     AskCounts,
     AskDesign,
     AskPrompts,
@@ -146,7 +148,7 @@ class EngineServer:
         self._book = Book(journal, unclaimed_after_s=unclaimed_after_s, now=self._started_s)
         self.last_turn_s = self._started_s
         # For other threads: the live figures change while they are read.
-        self.published = self.stats(names_adapters=False)
+        self.published = self._measured()
         self._published_s = self._started_s
 
     def run(self) -> None:
@@ -192,21 +194,22 @@ class EngineServer:
                 self._landing = [answer for answer in self._landing if not _charge(answer)]
                 self._book.turn(self.last_turn_s)
         if self.last_turn_s - self._published_s > PUBLISH_EVERY_S:
-            self.published, self._published_s = self.stats(names_adapters=False), self.last_turn_s
+            self.published, self._published_s = self._measured(), self.last_turn_s
 
     def _wait_ms(self) -> int:
         if self._loop.is_computing:
             return 0
         return LOADING_WAIT_MS if self._loop.has_work else IDLE_WAIT_MS
 
-    def stats(self, *, names_adapters: bool = True) -> EngineStats:
+    def _measured(self, *, n_adapters: int = 0, by_owner: bool = False) -> EngineStats:
         now = time.monotonic()
         return measure(
             self._loop,
             now=now,
             uptime_s=now - self._started_s,
             unsettled=self._book.n_ended,
-            names_adapters=names_adapters,
+            n_adapters=n_adapters,
+            by_owner=by_owner,
         )
 
     def _receive_all(self) -> None:
@@ -252,8 +255,11 @@ class EngineServer:
             case AskCounts(ticket, request_ids):
                 uses = self._book.known(request_ids) if request_ids else self._book.unclaimed(time.monotonic())
                 return Counts(ticket, [counts_of(use) for use in uses])
-            case AskStats(ticket):
-                return Stats(ticket, self.stats())
+            case AskStats(ticket, names_adapters):
+                return Stats(ticket, self._measured(n_adapters=MOST_ADAPTERS * names_adapters, by_owner=True))
+            case AskAdapter(ticket, tenant, digest):
+                key = AdapterKey(tenant, digest)
+                return Adapter(ticket, known_adapter(self._loop, key, time.monotonic()))
             case AskSteps(ticket, after_s):
                 return Steps(ticket, time.monotonic(), recent_steps(self._loop, after_s))
             case AskPrompts(ticket):

@@ -75,9 +75,8 @@ class EngineLink:
         """Requests that run on the adapter or wait for it."""
 
         async def running(client: EngineClient) -> int:
-            adapters = (await client.stats()).adapters
-            mine = [entry for entry in adapters if (entry.tenant, entry.digest) == (tenant, digest)]
-            return sum(entry.requests + entry.waiting for entry in mine)
+            adapter = await client.adapter(tenant, digest)
+            return adapter.requests + adapter.waiting if adapter else 0
 
         return self._run(running)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -118,7 +119,7 @@ def engine_stats(**changes: Any) -> EngineStats:
         },
         step_time_error=0.03,
         ttft_error_s=0.25,
-        adapters_by_state={"resident": 1, "host": 1},
+        adapters_by_state={},  # those of the adapters, below
         adapter_uses=[
             adapter_use("ab", tokens=70, loads=3, evictions=2, stall_s=1.25, read_bytes=1e6, row_flops=2e6),
             adapter_use("", tenant="", tokens=30, loads=8, evictions=2, stall_s=0.25, read_bytes=3e5, row_flops=4e5),
@@ -136,7 +137,9 @@ def engine_stats(**changes: Any) -> EngineStats:
         kv_peak_bytes=350,
         fairness=0.75,
     )
-    return msgspec.structs.replace(stats, **changes)
+    stats = msgspec.structs.replace(stats, **changes)
+    by_state = changes.get("adapters_by_state", Counter(adapter.state for adapter in stats.adapters))
+    return msgspec.structs.replace(stats, adapters_by_state=dict(by_state))
 
 
 def engine_design(**changes: Any) -> EngineDesign:

@@ -28,7 +28,9 @@ import zmq
 from lorikeet_engine.protocol import (
     PROTOCOL_VERSION,
     Abort,
+    Adapter,
     Admitted,
+    AskAdapter,
     AskCounts,
     AskStats,
     Counts,
@@ -222,8 +224,12 @@ class ScriptedEngineProcess:
                 case Warm(ticket, tenant, digest):
                     self._retired.discard((tenant, digest))
                     self._send(client, Warmed(ticket, "", "", None))
-                case AskStats(ticket):
-                    self._send(client, Stats(ticket, self._stats()))
+                case AskStats(ticket, names_adapters):
+                    self._send(client, Stats(ticket, self._stats(names_adapters=names_adapters)))
+                case AskAdapter(ticket, tenant, digest):
+                    n = self._running_on()[tenant, digest]
+                    known = resident(digest, tenant=tenant, requests=n) if n else None
+                    self._send(client, Adapter(ticket, known))
                 case _:
                     self._send(client, nothing_seen(message))
 
@@ -238,16 +244,18 @@ class ScriptedEngineProcess:
             vocab=VOCAB,
         )
 
-    def _stats(self) -> EngineStats:
-        room = replace(A_POOL, capacity=1 << 30)
-        adapters = Counter((run.asked.tenant, run.asked.adapter) for run in self._inside.values() if run.asked.adapter)
+    def _stats(self, *, names_adapters: bool) -> EngineStats:
+        room, running_on = replace(A_POOL, capacity=1 << 30), self._running_on() if names_adapters else Counter()
         return engine_stats(
             arena=room,
             host=room,
             running=len(self._inside),
             waiting=0,
-            adapters=[resident(digest, tenant=tenant, requests=n) for (tenant, digest), n in adapters.items()],
+            adapters=[resident(digest, tenant=tenant, requests=n) for (tenant, digest), n in running_on.items()],
         )
+
+    def _running_on(self) -> Counter[tuple[str, str]]:
+        return Counter((run.asked.tenant, run.asked.adapter) for run in self._inside.values() if run.asked.adapter)
 
     def _submit(self, client: bytes, asked: Submit) -> None:
         self._totals["submitted"] += 1

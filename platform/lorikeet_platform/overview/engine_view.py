@@ -65,7 +65,7 @@ def engine_overview(info: EngineInfo, stats: EngineStats, names: Names) -> Engin
         host=_ledger(stats.host, names),
         swap=_ledger(stats.swap, names),
         prefix=_prefix(stats.prefix, names, info.model_name),
-        residency=_residency(stats.adapters, names),
+        residency=_residency(stats, names),
         adapters=_adapters(stats.adapters, names),
         adapter_traffic=AdapterTraffic(
             loads=stats.adapter_traffic.loads,
@@ -145,11 +145,13 @@ def _adapter_use(use: PrefixUse, names: Names, base_model: str) -> AdapterPrefix
     )
 
 
-def _residency(known: Sequence[AdapterResidency], names: Names) -> ResidencyCounts:
-    states = Counter(adapter.state for adapter in known)
-    warm = {(adapter.tenant, adapter.digest) for adapter in known if adapter.state != "cold"}
+def _residency(stats: EngineStats, names: Names) -> ResidencyCounts:
+    """What drains may be out of service, and no ready version any more; it has requests, and so it is named."""
+    states = Counter(stats.adapters_by_state)
+    draining = {(adapter.tenant, adapter.digest) for adapter in stats.adapters if adapter.state == "draining"}
+    n_warm = sum(states[state] for state in ("loading", "placing", "host", "resident"))
     return ResidencyCounts(
-        cold=len(names.versions.keys() - warm),
+        cold=max(0, len(names.versions.keys() - draining) - n_warm),
         loading=states["loading"] + states["placing"],
         host=states["host"],
         resident=states["resident"],

@@ -51,7 +51,7 @@ class OverviewReader:
     async def _engine(self, names: Names) -> EngineOverview:
         client, model = self._context.engine_client, self._context.settings.model_name
         try:
-            info, stats = client.info, await client.stats()
+            info, stats = client.info, await client.stats(names_adapters=True)
         except EngineUnavailable:
             state: EngineState = "unavailable" if self._has_answered else "starting"
             return EngineOverview(state=state, model=model)

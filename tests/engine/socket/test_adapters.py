@@ -38,13 +38,13 @@ def test_warming_returns_when_the_image_is_in_memory_and_is_shown(
 
     async def scenario(client: EngineClient) -> None:
         await client.warm_adapter("anna", "red", 5.0)
-        [seen] = (await client.stats()).adapters
+        [seen] = (await client.stats(names_adapters=True)).adapters
         assert (seen.tenant, seen.digest, seen.state, seen.requests, seen.waiting) == ("anna", "red", "host", 0, 0)
         assert seen.heat == 0.0
         await client.warm_adapter("anna", "red", 5.0)
         assert len(engine.parts.loader.started) == 1
         await answer(await client.generate(generation_request(adapter_digest="red")))
-        [seen] = (await client.stats()).adapters
+        [seen] = (await client.stats(names_adapters=True)).adapters
         assert seen.state == "resident"
         assert 0.2 < seen.heat < 0.24
 
@@ -100,7 +100,7 @@ def test_who_warms_waits_no_longer_than_it_said(start_engine: StartEngine, byte_
             await client.warm_adapter("anna", "red", 0.1)
         late = asyncio.create_task(client.warm_adapter("anna", "red", 5.0))
         await eventually(lambda: state_of(engine, "red") == ["loading"])
-        [seen] = (await client.stats()).adapters
+        [seen] = (await client.stats(names_adapters=True)).adapters
         assert (seen.state, seen.requests, seen.waiting) == ("loading", 0, 0), "it is no request that waits"
         engine.parts.loader.pending = [(key, 1) for key, _ in engine.parts.loader.pending]
         await late

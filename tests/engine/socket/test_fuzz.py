@@ -20,6 +20,7 @@ from lorikeet_engine.client import EngineClient, SamplingParams
 from lorikeet_engine.protocol import (
     PROTOCOL_VERSION,
     Abort,
+    AskAdapter,
     AskCounts,
     AskStats,
     Cap,
@@ -65,6 +66,8 @@ MESSAGES = [
     Retire("mallory", "red", True),
     Warm(3, "mallory", "blue"),
     AskStats(4),
+    AskStats(4, True),
+    AskAdapter(5, "anna", "red"),
 ]
 EXTREMES: tuple[Any, ...] = (
     0,

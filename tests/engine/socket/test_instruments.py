@@ -12,7 +12,8 @@ from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.cost import ModelCost
 from lorikeet_engine.design import PLACES, describe
 from lorikeet_engine.health import HealthServer
-from lorikeet_engine.measure import measure
+from lorikeet_engine.identity import AdapterKey
+from lorikeet_engine.measure import MOST_ADAPTERS, measure
 from lorikeet_engine.memory.adapters.entry import AdapterEntries
 from lorikeet_engine.metrics import families, render
 from lorikeet_engine.simulation.shipped import load_device, load_model
@@ -33,7 +34,7 @@ def test_figures_say_what_was_served(start_engine: StartEngine, byte_model_dir: 
     async def scenario(client: EngineClient) -> None:
         await serve(client, "a", "b", adapter_digest="red")
         await serve(client, "c", tenant="ben")
-        stats = await client.stats()
+        stats = await client.stats(names_adapters=True)
         counts = {(h.measure, h.label): sum(h.counts) for h in stats.histograms if h.by in ("kind", "tenant")}
         assert (counts["ttft", "adapter"], counts["ttft", "base"]) == (2, 1)
         assert (counts["e2e", "anna"], counts["itl", "ben"]) == (2, 5)
@@ -115,9 +116,41 @@ def test_what_is_published_is_found_without_walking_over_all_adapters() -> None:
     for now in range(8):
         engine.loop.step(float(now))
     engine.loop.residency._entries.__class__ = UnwalkableEntries
-    published = measure(engine.loop, now=9.0, uptime_s=9.0, unsettled=0, names_adapters=False)
+    published = measure(engine.loop, now=9.0, uptime_s=9.0, unsettled=0)
     assert (published.adapters, published.adapters_by_state["resident"]) == ([], 1)
     assert b'lorikeet_adapters{state="resident"} 1.0' in render(families(published))
+
+
+def test_one_adapter_is_asked_for_by_name_without_walking_over_all(
+    start_engine: StartEngine, byte_model_dir: Path
+) -> None:
+    engine = start_engine()
+
+    async def scenario(client: EngineClient) -> None:
+        await serve(client, "a", adapter_digest="red")
+        engine.parts.loop.residency._entries.__class__ = UnwalkableEntries
+        red = await client.adapter("anna", "red")
+        assert red is not None
+        assert (red.tenant, red.digest, red.state, red.requests, red.waiting) == ("anna", "red", "resident", 0, 0)
+        assert await client.adapter("ben", "red") is None, "the same digest of another tenant is another adapter"
+        assert await client.adapter("anna", "blue") is None
+        assert (await client.stats()).adapters == []
+
+    with_client(engine, byte_model_dir, scenario)
+
+
+def test_of_many_adapters_the_busiest_are_named_and_all_are_counted() -> None:
+    engine = scripted_engine(host_grains=4096, max_queued_requests=1000, max_loading=300)
+    for i in range(MOST_ADAPTERS + 50):
+        engine.loop.warm(AdapterKey("anna", f"idle{i}"), 0.0)
+    for digest in ("busy", "wanted"):
+        engine.loop.submit([request(digest, adapter=digest, max_tokens=30)], 0.0)
+    for now in range(4):
+        engine.loop.step(float(now))
+    stats = measure(engine.loop, now=4.0, uptime_s=4.0, unsettled=0, n_adapters=MOST_ADAPTERS)
+    assert {adapter.digest for adapter in stats.adapters[:2]} == {"busy", "wanted"}
+    assert len(stats.adapters) == MOST_ADAPTERS
+    assert sum(stats.adapters_by_state.values()) == MOST_ADAPTERS + 52
 
 
 def test_the_server_publishes_figures_that_name_no_adapters(start_engine: StartEngine, byte_model_dir: Path) -> None:

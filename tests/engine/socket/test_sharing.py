@@ -124,7 +124,7 @@ def test_the_figures_name_queues_ledgers_prefixes_and_residency(
         await cached_tokens(client, "again", adapter_digest="red")
         engine.parts.loader.delay = NEVER
         await client.generate(generation_request("waits", tenant="ben", weight=3.0, adapter_digest="never"))
-        seen.append(await client.stats())
+        seen.append(await client.stats(names_adapters=True))
 
     with_client(engine, byte_model_dir, scenario)
     [stats] = seen

@@ -66,8 +66,11 @@ class ScriptedClient(EngineClient):
     async def retire_adapter(self, tenant: str, digest: str, *, force: bool = False) -> None:
         self.calls.append(("retire", tenant, digest, force))
 
-    async def stats(self) -> EngineStats:
-        return engine_stats(adapters=self.adapters)
+    async def stats(self, *, names_adapters: bool = False) -> EngineStats:
+        return engine_stats(adapters=self.adapters if names_adapters else [])
+
+    async def adapter(self, tenant: str, digest: str) -> AdapterResidency | None:
+        return next((one for one in self.adapters if (one.tenant, one.digest) == (tenant, digest)), None)
 
     async def generate(self, request: GenerationRequest) -> Generation:
         self.at_once += 1

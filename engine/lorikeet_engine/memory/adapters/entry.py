@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from heapq import nlargest
 from math import exp2, log
 
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.eviction import Usage
+
+KnownAdapter = tuple[AdapterKey, str, int, int, int]  # its state in a word, bytes, running and waiting requests
 
 COLD = "cold"
 HEAT_HALF_LIFE_S = 180.0
@@ -126,6 +130,11 @@ class AdapterEntry:
         )
 
 
+def _business(known: tuple[AdapterKey, AdapterEntry]) -> tuple[int, int]:
+    entry = known[1]
+    return entry.pins + entry.waiting, entry.n_grains
+
+
 class AdapterEntries(dict[AdapterKey, AdapterEntry]):
     """Every adapter that the engine knows."""
 
@@ -136,6 +145,12 @@ class AdapterEntries(dict[AdapterKey, AdapterEntry]):
     def add(self, key: AdapterKey) -> AdapterEntry:
         entry = self[key] = AdapterEntry(self._census)
         return entry
+
+    def chosen(self, n: int | None, only: AdapterKey | None) -> Iterable[tuple[AdapterKey, AdapterEntry]]:
+        """`only` one, or the `n` busiest: those with most requests first, of as many the largest; or all."""
+        if only is not None:
+            return [(only, self[only])] if only in self else []
+        return self.items() if n is None else nlargest(n, self.items(), key=_business)
 
     def by_state(self) -> dict[str, int]:
         """How many there are in each state, by `AdapterEntry.word`; counted as they change, not by looking at all."""

@@ -24,7 +24,7 @@ from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.ledger_snapshot import LedgerSnapshot
 from lorikeet_engine.memory.adapters.audit import audit_adapters
 from lorikeet_engine.memory.adapters.circuits import AdapterCircuits
-from lorikeet_engine.memory.adapters.entry import AdapterEntries, AdapterEntry, Residency
+from lorikeet_engine.memory.adapters.entry import AdapterEntries, AdapterEntry, KnownAdapter, Residency
 from lorikeet_engine.memory.adapters.eviction import Demand, EvictionOrder, EvictionPolicy, ReloadCost
 from lorikeet_engine.memory.adapters.host_cache import AdapterHostCache
 from lorikeet_engine.memory.adapters.room import AdapterRoom, Hold, Placement
@@ -295,9 +295,9 @@ class AdapterResidency:
     def snapshot(self) -> LedgerSnapshot:
         return self._room.snapshot()
 
-    def overview(self) -> list[tuple[AdapterKey, str, int, int, int]]:
-        """(adapter, state in a word, bytes, running requests, waiting requests) of every known adapter."""
-        return [(key, e.word, self.n_bytes_of(key), e.pins, e.waiting) for key, e in self._entries.items()]
+    def overview(self, n: int | None = None, only: AdapterKey | None = None) -> list[KnownAdapter]:
+        """All known adapters, the `n` busiest, or `only` one."""
+        return [(k, e.word, self.n_bytes_of(k), e.pins, e.waiting) for k, e in self._entries.chosen(n, only)]
 
     def by_state(self) -> dict[str, int]:
         """How many adapters are in each state, in the words of `overview`; costs the same however many there are."""
