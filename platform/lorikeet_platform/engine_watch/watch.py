@@ -102,7 +102,7 @@ class EngineWatch:
 
     async def _read(self) -> None:
         client = self._client
-        stats, at = await client.stats(), self._clock() / SECOND
+        stats, at = await client.stats(names_adapters=True), self._clock() / SECOND
         if self._readings and _is_another_process(self._readings[-1], stats, at):
             self._forget()
         known_s = self._steps[-1].end_s if self._steps else FORWARD

@@ -28,12 +28,13 @@ class Told(EngineClient):
     error: Exception | None = None
     asked: list[str] = field(default_factory=list)
 
-    async def stats(self) -> EngineStats:
+    async def stats(self, *, names_adapters: bool = False) -> EngineStats:
         if self.error:
             raise self.error
         if not self.is_up:
             raise EngineUnavailable("away")
-        return quiet_stats(**{"uptime_s": self.uptime_s} | self.figures)
+        unnamed = {} if names_adapters else {"adapters": []}
+        return quiet_stats(**{"uptime_s": self.uptime_s} | self.figures | unnamed)
 
     async def steps(self, after_s: float = float("-inf")) -> Steps:
         return Steps(0, self.uptime_s, [step for step in self.made if step.end_s > after_s])
