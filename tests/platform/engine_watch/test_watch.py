@@ -33,7 +33,7 @@ class Told(EngineClient):
             raise self.error
         if not self.is_up:
             raise EngineUnavailable("away")
-        unnamed = {} if names_adapters else {"adapters": []}
+        unnamed: dict[str, Any] = {} if names_adapters else {"adapters": []}
         return quiet_stats(**{"uptime_s": self.uptime_s} | self.figures | unnamed)
 
     async def steps(self, after_s: float = float("-inf")) -> Steps:
