@@ -86,6 +86,7 @@ class LoopCounters:
     """Totals since the start, for metrics and the overview; `work` is what the model needed, by kind of step."""
 
     prompt_tokens: int = 0
+    decode_tokens: int = 0
     generated_tokens: int = 0
     steps: Counter[str] = field(default_factory=_by_kind)
     step_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEP_KINDS, 0.0))
@@ -153,6 +154,7 @@ class EngineLoop:
         self._cost = cost
         self._timeline = timeline
         self._images: dict[AdapterKey, Any] = {}  # packed, in host memory; the residency says which to keep
+        self._loading: dict[AdapterKey, float] = {}  # since when
         self._events: list[Event] = []  # of what happened between two steps
         self._warmed: list[WarmOutcome] = []
         self._recent: deque[tuple[float, int]] = deque()
@@ -227,7 +229,7 @@ class EngineLoop:
             if news := self.scheduler.counters.take_adapter_news():
                 self.observer.adapters_moved(news)
         with phase("start loads"):
-            self._move_images()
+            self._move_images(now)
         if plan is None:
             return events
         flight = self._flight_of(plan)
@@ -315,8 +317,10 @@ class EngineLoop:
 
     def _take_in(self, loaded: LoadedAdapter, now: float) -> EngineError | None:
         """Note how a load has ended; the answer is what to tell who waits for it, if it failed."""
+        began = self._loading.pop(loaded.key)
         if loaded.error is not None:
             return self.residency.on_failed(loaded.key, loaded.error, now)
+        self.observer.adapter_loaded("disk", now - began)
         self._images[loaded.key] = loaded.image
         try:
             self.residency.on_loaded(loaded.key, loaded.image.n_grains, now)
@@ -324,24 +328,28 @@ class EngineLoop:
             return too_large
         return None
 
-    def _move_images(self) -> None:
+    def _move_images(self, now: float) -> None:
         """Free the images that have to go, start the loads whose time has come."""
         for key in self.residency.take_dropped():
             self._images.pop(key, None)
         for key in self.residency.take_loads():
+            self._loading[key] = now
             self._loader.start(key)
 
     def _place_adapters(self, plan: StepPlan) -> float:
         """Bring the plan's adapters to their places; returns the seconds that took."""
-        seconds = 0.0
+        total = 0.0
         for placement in plan.placements:
+            seconds = 0.0
             for move in placement.moves:
                 seconds += self._runner.move_extent(move.source, move.target, move.n_grains)
             seconds += self._runner.write_extent(placement.base, self._images[placement.key])
             self.residency.on_placed(placement.key)
+            self.observer.adapter_loaded("host", seconds)
+            total += seconds
         if plan.placements:
             self.observer.adapters_placed([placement.key for placement in plan.placements])
-        return seconds
+        return total
 
     def _flight_of(self, plan: StepPlan) -> Flight:
         scheduler, shape = self.scheduler, self.scheduler.last_shape
@@ -353,6 +361,7 @@ class EngineLoop:
     def _count(self, kind: str, n_sampled: int, seconds: float, end: float) -> None:
         shape, counters = self.scheduler.last_shape, self.counters
         counters.prompt_tokens += shape.n_prefill
+        counters.decode_tokens += shape.n_decode
         counters.generated_tokens += n_sampled
         counters.steps[kind] += 1
         counters.step_seconds[kind] += seconds

@@ -12,6 +12,7 @@ from lorikeet_engine.stats import (
     AdapterUse,
     EngineStats,
     Histogram,
+    KvTraffic,
     PreemptionStats,
     PrefixStats,
     PrefixUse,
@@ -43,6 +44,7 @@ def measure(
         max_seats=scheduler.max_seats,
         tenants=_tenants(loop),
         prompt_tokens_total=totals.prompt_tokens,
+        decode_tokens_total=totals.decode_tokens,
         generated_tokens_total=totals.generated_tokens,
         steps_total=totals.steps.total(),
         steps_by_kind=dict(totals.steps),
@@ -77,6 +79,8 @@ def measure(
         costs=scheduler.costing.totals(),
         histograms=[_histogram(bins) for bins in observed.bins],
         kv_peak_bytes=observed.kv_peak_bytes,
+        kv_traffic=KvTraffic(allocated=loop.kv.n_allocated, evicted=loop.kv.n_evicted),
+        pinned_adapters=scheduler.n_adapters,
         fairness=observed.fairness,
     )
 

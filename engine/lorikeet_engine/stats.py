@@ -59,6 +59,13 @@ class PrefixStats(msgspec.Struct, frozen=True, kw_only=True):
     recomputed_hit_tokens: int
 
 
+class KvTraffic(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks of the KV pool since the start: those handed out to requests, and cached ones that made room for them."""
+
+    allocated: int
+    evicted: int
+
+
 class AdapterTraffic(msgspec.Struct, frozen=True, kw_only=True):
     """What moving adapters has cost since the start.
 
@@ -95,9 +102,10 @@ class WorkDone(msgspec.Struct, frozen=True, kw_only=True):
 class Histogram(msgspec.Struct, frozen=True, kw_only=True):
     """How often something took how long: `counts[i]` up to `BOUNDS_S[i]`, the last one longer; not cumulative.
 
-    `measure` is one of `MEASURES`, or "step". `by` and `label` say whose: "kind" (base, adapter; of steps their kind),
-    "tenant" or "adapter" (a digest): the busiest, "other", and "former" for what was counted of those that were among
-    the busiest once. One that counted nothing is left out, but for steps.
+    `measure` is one of `MEASURES`, or "step", or "load" of adapters. `by` and `label` say whose: "kind" (base, adapter;
+    of steps their kind), "tenant" or "adapter" (a digest): the busiest, "other", and "former" for what was counted of
+    those that were among the busiest once; of loads "tier": where from, "disk" to host memory or "host" to the arena.
+    One that counted nothing is left out, but for steps and loads.
     """
 
     measure: str
@@ -195,6 +203,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         seats: how many requests may run now; pressure on the KV pool lowers it below `max_seats`.
         swapped: preempted requests whose KV blocks lie in host memory.
+        prompt_tokens_total, decode_tokens_total: computed ones; generated_tokens_total: sampled ones.
         tokens_per_second: sampled tokens over the last 10 s.
         refusals: requests not taken, by reason; `expired`: taken, but too late for their first token.
         unsettled: ended requests whose use nobody has put on record yet.
@@ -205,6 +214,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
         histograms: of latencies, and of steps by kind.
         costs: what all requests together have cost, counted from steps and ledgers and not from requests.
         kv_peak_bytes: the most of the KV pool that was in use at once.
+        pinned_adapters: those that requests run on.
         fairness: Jain's index of the weighted service in the last minute, over tenants whose requests waited all along.
     """
 
@@ -216,6 +226,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     max_seats: int
     tenants: list[TenantLoad]
     prompt_tokens_total: int
+    decode_tokens_total: int
     generated_tokens_total: int
     steps_total: int
     steps_by_kind: dict[str, int]
@@ -241,4 +252,6 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     histograms: list[Histogram]
     costs: CostVector
     kv_peak_bytes: int
+    kv_traffic: KvTraffic
+    pinned_adapters: int
     fairness: float

@@ -61,6 +61,7 @@ class ScriptedRunner:
 
     block_size: int
     step_s: float = STEP_S
+    write_s: float = 0.0  # how long an adapter's way into the arena takes
     waited_s: float = 0.0  # of it, for what was launched; time has passed meanwhile
     slots: dict[tuple[int, int], int] = field(default_factory=dict)
     extents: dict[int, AdapterKey] = field(default_factory=dict)
@@ -121,7 +122,7 @@ class ScriptedRunner:
 
     def write_extent(self, base_grain: int, image: ScriptedImage) -> float:
         self.extents[base_grain] = image.key
-        return 0.0
+        return self.write_s
 
     def move_extent(self, source_grain: int, target_grain: int, n_grains: int) -> float:  # noqa: ARG002
         self.extents[target_grain] = self.extents.pop(source_grain)

@@ -9,23 +9,27 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from lorikeet_engine.cost import DeviceProfile
 from lorikeet_engine.cost_vector import COSTS
+from lorikeet_engine.errors import REFUSAL_REASONS
 from lorikeet_engine.latency_bounds import MEASURES
+from lorikeet_engine.memory.kv.prefix_index import MissReason
 from lorikeet_engine.metrics.shapes import COARSE, FINE, HistogramFamily, counter, counters, gauge, gauges
 from lorikeet_engine.stats import AdapterUse, EngineStats
 
 POOL_STATES = ("used", "reserved", "in_flight", "cached", "free")
 RESIDENCIES = ("cold", "loading", "host", "placing", "resident", "draining")
-OTHER = "other"
+COMPUTING = ("prefill", "decode", "mixed")  # kinds of steps; the others move blocks only, or failed
+OTHER, FORMER = "other", "former"
 DIGEST_CHARS = 12  # of an adapter's digest, as a label
 LATENCIES = {
-    "queue": "from its submit until it began to run",
+    "queue": "from when the loop took it, between two steps, until it began to run",
     "adapter_wait": "of its queue in which it waited for nothing but its adapter",
     "prefill": "from when it began to run until its first token",
-    "ttft": "from its submit until its first token",
+    "ttft": "from when the loop took it, between two steps, until its first token",
     "itl": "between two tokens of it",
     "tpot": "between two tokens of it in the mean, of those that ended",
-    "e2e": "from its submit until its last token",
+    "e2e": "from when the loop took it, between two steps, until its last token",
 }
+LOADS = "Seconds to bring an adapter one tier up: from disk to host memory, or from the host to the arena"
 COST_TEXTS = {
     "prefill_flops": "Floating point operations for prompts, adapters included",
     "decode_flops": "Floating point operations for answers, adapters included",
@@ -75,27 +79,35 @@ def _engine(stats: EngineStats) -> Iterator[Family]:
     yield gauge("engine_max_seats", "Requests that may run without memory pressure", stats.max_seats)
     yield gauge("engine_unsettled_requests", "Ended requests whose use is not on record yet", stats.unsettled)
     yield counter("engine_prompt_tokens", "Prompt tokens computed", stats.prompt_tokens_total)
+    yield counter(
+        "engine_decode_tokens", "Tokens of answers computed, to sample the next one", stats.decode_tokens_total
+    )
     yield counter("engine_generated_tokens", "Tokens sampled", stats.generated_tokens_total)
     yield counters("engine_steps", "Steps by what they computed", "kind", stats.steps_by_kind)
     yield counters("engine_step_seconds", "Time that steps took, by kind", "kind", stats.step_seconds_by_kind)
     yield gauge("engine_step_time_error_ratio", "Relative error of the step-time model", stats.step_time_error)
     yield gauge("engine_ttft_error_seconds", "Error of predicted times to the first token", stats.ttft_error_s)
-    tokens = stats.prompt_tokens_total + stats.generated_tokens_total
+    computed = stats.prompt_tokens_total + stats.decode_tokens_total
     read = sum(work.read_bytes for work in stats.work_by_kind.values())
-    steps = stats.steps_total - stats.steps_by_kind.get("failed", 0)
-    yield gauge("engine_tokens_per_step", "Tokens that shared a step since the start", tokens / max(1, steps))
-    yield gauge("engine_read_bytes_per_token", "Bytes read for a token since the start", read / max(1, tokens))
+    steps = sum(stats.steps_by_kind.get(kind, 0) for kind in COMPUTING)
+    yield gauge("engine_tokens_per_step", "Tokens computed in a step since the start", computed / max(1, steps))
+    yield gauge(
+        "engine_read_bytes_per_token", "Bytes read for a token computed since the start", read / max(1, computed)
+    )
 
 
 def _latencies(stats: EngineStats) -> Iterator[Family]:
     by: dict[tuple[str, str], HistogramFamily] = {
-        ("step", "kind"): HistogramFamily("engine_step_duration_seconds", "How long a step took", "kind")
+        ("step", "kind"): HistogramFamily("engine_step_duration_seconds", "How long a step took", "kind"),
+        ("load", "tier"): HistogramFamily("adapter_load_seconds", LOADS, "tier"),
     }
     for label, bins in (("kind", FINE), ("tenant", COARSE), ("adapter", COARSE)):
         for measure in MEASURES:
             name, text = _latency_name(measure, label), f"Seconds of an answer, by {label}: {LATENCIES[measure]}"
             by[measure, label] = HistogramFamily(name, text, label, bins)
     for histogram in stats.histograms:
+        if histogram.by in ("tenant", "adapter") and histogram.label == FORMER:
+            continue  # the past of others: a leap of it would look like work
         label = histogram.label[:DIGEST_CHARS] if histogram.by == "adapter" else histogram.label
         by[histogram.measure, histogram.by].add(label, histogram.counts, histogram.sum_s)
     yield from by.values()
@@ -164,6 +176,10 @@ def _pools(stats: EngineStats) -> Iterator[Family]:
         "pool",
         {ledger.name: ledger.shared for ledger in ledgers},
     )
+    yield counter(
+        "kv_allocated_blocks", "KV blocks handed out to requests, shared ones once", stats.kv_traffic.allocated
+    )
+    yield counter("kv_evicted_blocks", "Cached KV blocks that made room for others", stats.kv_traffic.evicted)
     yield gauge("kv_peak_bytes", "The most of the KV pool that was in use at once", stats.kv_peak_bytes)
 
 
@@ -174,13 +190,15 @@ def _prefix(stats: EngineStats) -> Iterator[Family]:
     yield counter("prefix_queried_tokens", "Prompt tokens looked up in the prefix cache", queried)
     yield counter("prefix_hit_tokens", "Prompt tokens found in the prefix cache", hit)
     yield counter("prefix_recomputed_hit_tokens", "Tokens found again after a preemption", prefix.recomputed_hit_tokens)
-    yield counters("prefix_misses", "Prompts by why their first missing block was missing", "reason", prefix.misses)
+    misses = dict.fromkeys(map(str, MissReason), 0) | prefix.misses
+    yield counters("prefix_misses", "Prompts by why their first missing block was missing", "reason", misses)
 
 
 def _adapters(stats: EngineStats) -> Iterator[Family]:
     traffic = stats.adapter_traffic
     states = dict.fromkeys(RESIDENCIES, 0) | stats.adapters_by_state
     yield gauges("adapters", "Adapters the engine knows, by residency", "state", states)
+    yield gauge("pinned_adapters", "Adapters in the arena that requests run on", stats.pinned_adapters)
     yield counters("adapter_loads", "Adapters brought into the arena, by where they came from", "tier", traffic.loads)
     yield counters("adapter_evictions", "Adapters dropped from the arena, by reason", "reason", traffic.evictions)
     yield counter("adapter_stall_seconds", "Time that requests waited for nothing but their adapter", traffic.stall_s)
@@ -190,6 +208,8 @@ def _adapters(stats: EngineStats) -> Iterator[Family]:
 def _adapter_uses(stats: EngineStats) -> Iterator[Family]:
     labelled: dict[str, list[AdapterUse]] = {}
     for use in stats.adapter_uses:
+        if use.tenant == FORMER and not use.digest:
+            continue
         labelled.setdefault(use.digest[:DIGEST_CHARS] or use.tenant or OTHER, []).append(use)
     totals: tuple[tuple[str, str, Callable[[AdapterUse], float]], ...] = (
         ("tokens", "Tokens that went through an adapter", lambda use: use.tokens),
@@ -214,7 +234,8 @@ def _pressure(stats: EngineStats) -> Iterator[Family]:
     yield counters("preemptions", "Times that KV blocks ran out, by the answer", "mode", preemptions.by_mode)
     yield counter("recomputed_tokens", "Tokens computed again after preemptions", preemptions.recomputed_tokens)
     yield counters("swap_bytes", "KV bytes copied to and from host memory", "direction", preemptions.swap_bytes)
-    yield counters("refusals", "Requests not taken, by reason", "reason", stats.refusals)
+    refusals = dict.fromkeys(REFUSAL_REASONS, 0) | stats.refusals
+    yield counters("refusals", "Requests not taken, by reason", "reason", refusals)
     yield counter("expired_requests", "Requests dropped from the queue at their deadline", stats.expired)
 
 

@@ -19,6 +19,7 @@ from lorikeet_engine.scheduling.request import Request
 
 NAMED_TENANTS = 50
 NAMED_ADAPTERS = 20
+TIERS = ("disk", "host")
 STEP_KINDS = ("prefill", "decode", "mixed", "copy")
 
 
@@ -45,6 +46,7 @@ class Observatory:
         self._latency = LatencyBook(by_tenant, by_adapter, self._see)
         self._uses = AdapterUses(uses, itemsize=itemsize)
         self._steps = StepBook(STEP_KINDS)
+        self._loads = {tier: Histogram() for tier in TIERS}
         self._service = ServiceWindow()
         self._prompts = PromptHeads()
         self._kv_peak_bytes = 0
@@ -65,6 +67,9 @@ class Observatory:
 
     def adapters_placed(self, keys: Sequence[AdapterKey]) -> None:
         self._uses.placed(keys)
+
+    def adapter_loaded(self, tier: str, seconds: float) -> None:
+        self._loads[tier].add(seconds)
 
     def adapters_moved(self, news: AdapterNews) -> None:
         self._uses.evicted(news.evicted)
@@ -115,6 +120,8 @@ class Observatory:
         yield from _bins_by("adapter", _joined(latency.adapters.labelled(lambda key: key.digest)))
         for kind, histogram in self._steps.by_kind.items():
             yield _bins("step", "kind", kind, histogram)
+        for tier, histogram in self._loads.items():
+            yield _bins("load", "tier", tier, histogram)
 
     def _adapter_uses(self) -> Iterator[Use]:
         uses = self._uses.adapters

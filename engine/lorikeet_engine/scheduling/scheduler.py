@@ -119,6 +119,11 @@ class Scheduler:
         return len(self._running)
 
     @property
+    def n_adapters(self) -> int:
+        """How many adapters the running requests use."""
+        return self._adapters.n_running
+
+    @property
     def n_swapped(self) -> int:
         """How many of the waiting have their KV blocks in host memory."""
         return sum(request.stage is Stage.SWAPPED for request in self._room.parked())

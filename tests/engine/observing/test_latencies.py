@@ -134,7 +134,7 @@ def told(engine: ScriptedEngine) -> tuple[Observatory, Observed]:
 
 
 def assert_same(bins: list[Bins], counted: dict[tuple[str, str, str], list[float]]) -> None:
-    found = {(b.measure, b.by, b.label): b for b in bins if b.measure != "step"}
+    found = {(b.measure, b.by, b.label): b for b in bins if b.measure in MEASURES}
     assert {whose for whose, b in found.items() if sum(b.counts)} == set(counted)
     for whose, seconds in counted.items():
         assert sum(found[whose].counts) == len(seconds), whose

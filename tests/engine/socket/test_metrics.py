@@ -10,8 +10,10 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from lorikeet_engine.cost_vector import COSTS
+from lorikeet_engine.errors import REFUSAL_REASONS
+from lorikeet_engine.memory.kv.prefix_index import MissReason
 from lorikeet_engine.metrics import POOL_STATES, EngineCollector, families, process, render
-from lorikeet_engine.stats import BOUNDS_S, MEASURES, EngineStats, TenantLoad
+from lorikeet_engine.stats import BOUNDS_S, MEASURES, EngineStats, PrefixStats, TenantLoad
 from tests.support.engine_figures import A_POOL, adapter_use, engine_stats, histogram, resident
 from tests.support.scripted_engine_parts import PROFILE
 
@@ -65,7 +67,38 @@ def test_work_and_time_are_kept_apart_by_kind_of_step() -> None:
         6e12,
     )
     assert value("estimated_lora_read_bytes_total", kind="decode") == 4e9
-    assert (value("engine_tokens_per_step"), value("engine_read_bytes_per_token")) == (90 / 9, 9e12 / 90)
+    assert value("engine_read_bytes_per_token") == 9e12 / (40 + 48)
+
+
+def test_tokens_of_a_step_are_those_it_computed_and_steps_that_compute_none_do_not_count() -> None:
+    stats = engine_stats(steps_by_kind={"prefill": 2, "decode": 7, "mixed": 1, "copy": 50, "failed": 9})
+    assert value("engine_tokens_per_step", stats) == (40 + 48) / (2 + 7 + 1)
+
+
+def test_every_reason_has_its_series_before_it_happens() -> None:
+    """A rate begins at the second sample, and a sum with a side that has none is nothing at all."""
+    stats = engine_stats(refusals={}, prefix=PrefixStats(uses=[], misses={}, recomputed_hit_tokens=0))
+    assert [value("refusals_total", stats, reason=reason) for reason in REFUSAL_REASONS] == [0] * len(REFUSAL_REASONS)
+    assert [value("prefix_misses_total", stats, reason=reason) for reason in MissReason] == [0] * len(MissReason)
+    assert value("refusals_total", reason="tenant_queue") == 11
+    assert value("prefix_misses_total", reason="salt") == 1
+
+
+def test_loads_blocks_and_pins_are_shown() -> None:
+    assert (value("adapter_load_seconds_count", tier="disk"), value("adapter_load_seconds_count", tier="host")) == (
+        2,
+        1,
+    )
+    assert value("adapter_load_seconds_bucket", tier="disk", le="0.5") == 2
+    assert (value("kv_allocated_blocks_total"), value("kv_evicted_blocks_total")) == (640, 21)
+    assert value("pinned_adapters") == 3
+
+
+def test_the_past_of_those_that_lost_their_names_is_in_no_series() -> None:
+    past = [histogram("ttft", by, "former", 0.1, 0.2, 0.3) for by in ("tenant", "adapter")]
+    families_read = exported(histograms=past, adapter_uses=[adapter_use("", tenant="former", tokens=13)])
+    labels = {label for family in families_read for sample in family.samples for label in sample.labels.values()}
+    assert "former" not in labels
 
 
 def test_latencies_are_histograms_by_kind_by_tenant_and_by_adapter() -> None:
@@ -95,12 +128,10 @@ def test_what_adapters_do_is_shown_for_the_busiest_by_the_head_of_their_digest()
         adapter_use("0123456789abcdef", tokens=5, stall_s=0.5),
         adapter_use("0123456789abffff", tenant="ben", tokens=7, read_bytes=10.0),
         adapter_use("", tenant="", tokens=11, evictions=3),
-        adapter_use("", tenant="former", tokens=13),
     ]
     stats = engine_stats(adapter_uses=uses)
     assert value("adapter_use_tokens_total", stats, adapter="0123456789ab") == 12
     assert value("adapter_use_tokens_total", stats, adapter="other") == 11
-    assert value("adapter_use_tokens_total", stats, adapter="former") == 13
     assert value("adapter_use_stall_seconds_total", stats, adapter="0123456789ab") == 0.5
     assert value("adapter_use_read_bytes_total", stats, adapter="0123456789ab") == 10
     assert value("adapter_use_evictions_total", stats, adapter="other") == 3

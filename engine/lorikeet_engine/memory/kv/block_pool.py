@@ -37,6 +37,7 @@ class BlockPool:
     (oldest first; has a key) and `departing` (a copy that was planned still reads or writes it).
 
     Attributes:
+        n_taken: blocks handed out since the start.
         now_s: whoever counts how long blocks are held lets it grow.
     """
 
@@ -52,6 +53,7 @@ class BlockPool:
         self.departing: dict[int, None] = {}
         self.copying: set[int] = set()
         self.n_shared = 0
+        self.n_taken = 0
         self.now_s = 0.0
         self._before_s = [0.0] * n_blocks  # each holder of a block has had this + now / holders
 
@@ -61,6 +63,7 @@ class BlockPool:
             return []
         clean, refs, owner_of = self.clean, self.refs, self.owner_of
         before_s, begun_s = self._before_s, -self.now_s
+        self.n_taken += n
         blocks = clean[: -n - 1 : -1]
         del clean[-n:]
         for block in blocks:

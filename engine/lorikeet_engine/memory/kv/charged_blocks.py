@@ -27,6 +27,7 @@ class ChargedBlocks:
         self.index = PrefixIndex(self.pool, enabled=enable_prefix_caching)
         self.ledger = PoolLedger("kv", self.pool.n_usable * block_bytes)
         self.n_promised = 0
+        self.n_evicted = 0  # since the start
 
     @property
     def n_available(self) -> int:
@@ -126,6 +127,7 @@ class ChargedBlocks:
         n_missing = n - len(pool.clean) + self.n_promised
         if n_missing <= 0:
             return
+        self.n_evicted += n_missing
         evicted: Counter[Owner] = Counter()
         for _ in range(n_missing):
             block, _ = pool.lru.popitem(last=False)

@@ -293,6 +293,16 @@ class KvManager:
         """The ledger of the host slots."""
         return self.swap_ledger.snapshot()
 
+    @property
+    def n_allocated(self) -> int:
+        """Blocks handed out since the start; one that is shared has been handed out once."""
+        return self._blocks.pool.n_taken
+
+    @property
+    def n_evicted(self) -> int:
+        """Cached blocks that have made room for others since the start."""
+        return self._blocks.n_evicted
+
     def recount(self) -> dict[MemoryState, int]:
         """Bytes of the pool by state, counted from blocks and promises and not from the ledger."""
         return self._blocks.recount()

@@ -34,6 +34,10 @@ class AdapterGate:
         self._running: dict[AdapterKey, dict[str, Request]] = {}
         self._is_making_way = False
 
+    @property
+    def n_running(self) -> int:
+        return len(self._running)
+
     def is_running(self, key: AdapterKey | None) -> bool:
         """Whether a request with this adapter costs no further adapter read."""
         return key is None or key in self._running
