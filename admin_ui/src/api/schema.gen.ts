@@ -1696,7 +1696,8 @@ export interface components {
         };
         /**
          * Estimate
-         * @description Means over the requests of a simulated run of this workload, on one replica.
+         * @description Means over the requests of a simulated run on one engine, with its share of the workload where `replicas` are
+         *     more than one; by formulas where a note says so.
          */
         Estimate: {
             ttft_s: components["schemas"]["Estimated"];

@@ -123,7 +123,7 @@ def test_prompts_beside_a_batch_are_seen_only_where_both_met() -> None:
     mixed = StepShape(n_decode=7, decode_context=7 * 90, n_sampled=8)
     mixed.add_prefill(64, 0, samples=True)
     assert not holds(calibrate(steps_of(alone)), mixed)
-    both = [*alone, *shapes_of(batches=(1, 8), contexts=(64, 256))]
+    both = [*alone, *shapes_of(batches=(1, 8), contexts=(64, 256), prompts=20)]
     Random(1).shuffle(both)
     assert holds(calibrate(steps_of(both)), mixed)
 
