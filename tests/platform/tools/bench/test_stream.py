@@ -38,6 +38,7 @@ def test_events_are_whole_however_the_bytes_are_cut(size: int) -> None:
     ("payload", "has_text"),
     [
         (b'{"choices":null,"usage":{"prompt_tokens":null,"completion_tokens":null}}', False),
+        (b'{"usage":{"prompt_tokens":5.0,"completion_tokens":2.0}}', False),
         (b'{"choices":[{"text":null,"delta":null,"finish_reason":null}],"usage":null}', False),
         (b'{"choices":[{"delta":{"content":null,"tool_calls":null}}]}', False),
         (b'{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"{"}}]}}]}', True),

@@ -77,7 +77,7 @@ class EventReader:
 
     def __init__(self) -> None:
         self._rest = b""
-        self._decoder = msgspec.json.Decoder(Event)
+        self._decoder = msgspec.json.Decoder(Event, strict=False)  # some write counts as 2.0
         self.is_done = False
 
     def feed(self, piece: bytes) -> Iterator[Event]:
