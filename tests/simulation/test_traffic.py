@@ -185,3 +185,9 @@ def test_clients_of_a_closed_loop_send_apart_from_one_another() -> None:
     for arrival in sent:
         traffic.on_ended(arrival.request.request_id, 2.0)
     assert [arrival.at for arrival in traffic.take(10.0)] == [3.0, 3.25, 3.5]
+
+
+def test_equal_prompts_are_one_object_whoever_sends_them() -> None:
+    arrivals = traffic_of(workload(tenants("a", prompt=Lengths(value=4000), has_equal_prompts=True)))
+    assert len({id(arrival.request.prompt) for arrival in arrivals}) == 1
+    assert len(arrivals[0].request.prompt) == 4000

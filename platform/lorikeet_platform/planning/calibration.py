@@ -26,8 +26,7 @@ HELD_SHARE = 0.9  # of the steps kept out, inside of the error span
 IDLE_GAP = 3.0  # steps further apart than so many times their length were not made one after another
 # Steps at or beyond a size for it to count as seen, of all and of each fit; at or below it fewer do, since what a sum
 # of costs that are not negative says of less lies between nothing and what is known.
-ENOUGH, ENOUGH_TO_LEARN = 20, 5
-ENOUGH_BELOW, ENOUGH_TO_LEARN_BELOW = 5, 1
+ENOUGH, ENOUGH_TO_LEARN, ENOUGH_BELOW = 20, 5, 5
 MOST_OFF = 1.25  # between the usual step of a size and what a fit that did not see it says
 
 
@@ -117,23 +116,23 @@ def ranges_of(shapes: Sequence[StepShape], unseen: Array, fold: Array) -> Ranges
     for name in {name for extent in extents for name in extent}:
         rows = np.array([row for row, extent in enumerate(extents) if name in extent])
         values = np.array([extents[row][name] for row in rows])
-        high = _furthest(values, unseen[rows], fold[rows], ENOUGH, ENOUGH_TO_LEARN)
-        low = _furthest(-values, unseen[rows], fold[rows], ENOUGH_BELOW, ENOUGH_TO_LEARN_BELOW)
-        if high is not None and low is not None and -low <= high:
-            ranges[name] = (0.0 - low, high)
+        high = _furthest(values, unseen[rows], fold[rows])
+        if high is not None and len(rows) > ENOUGH_BELOW:
+            low = float(np.sort(values)[ENOUGH_BELOW - 1])
+            ranges[name] = (min(low, high), high)
     return ranges
 
 
-def _furthest(values: Array, unseen: Array, fold: Array, enough: int, to_learn: int) -> float | None:
+def _furthest(values: Array, unseen: Array, fold: Array) -> float | None:
     """The largest value with enough steps at or beyond it that are as long as steps of other sizes let expect."""
     order = np.argsort(-values, kind="stable")
     values, unseen, fold = values[order], unseen[order], fold[order]
     begin = 0
-    while begin + enough <= len(values):
-        end = begin + enough
-        while end < len(values) and not _is_learned_from(fold[begin:end], to_learn):
+    while begin + ENOUGH <= len(values):
+        end = begin + ENOUGH
+        while end < len(values) and not _is_learned_from(fold[begin:end]):
             end += 1
-        if not _is_learned_from(fold[begin:end], to_learn):
+        if not _is_learned_from(fold[begin:end]):
             return None
         if 1 / MOST_OFF <= np.median(unseen[begin:end]) <= MOST_OFF:
             return float(values[end - 1])
@@ -141,9 +140,9 @@ def _furthest(values: Array, unseen: Array, fold: Array, enough: int, to_learn: 
     return None
 
 
-def _is_learned_from(fold: Array, to_learn: int) -> bool:
+def _is_learned_from(fold: Array) -> bool:
     """Whether there are enough steps in each fit, whichever of the stretches it leaves out."""
-    return all(np.count_nonzero(fold != one) >= to_learn for one in range(FOLDS))
+    return all(np.count_nonzero(fold != one) >= ENOUGH_TO_LEARN for one in range(FOLDS))
 
 
 def _host_overhead(samples: Sequence[StepSample]) -> float:
