@@ -234,7 +234,7 @@ class EngineClient:
         return answer.requests
 
     async def stats(self, *, names_adapters: bool = False) -> EngineStats:
-        """The engine's figures now; with `names_adapters` also the busiest adapters, one by one.
+        """The engine's figures now; with `names_adapters` also the adapters in demand, one by one.
 
         Raises:
             EngineUnavailable: no engine answers.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lorikeet_engine.cost import StepWork
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.loop import EngineLoop
+from lorikeet_engine.memory.adapters.entry import KnownAdapter
 from lorikeet_engine.observing.observer import Bins
 from lorikeet_engine.stats import (
     AdapterResidency,
@@ -23,13 +26,18 @@ from lorikeet_engine.stats import (
 )
 
 MOST_PROMPT_HEADS = 20
-MOST_ADAPTERS = 100
 
 
 def measure(
-    loop: EngineLoop, *, now: float, uptime_s: float, unsettled: int, n_adapters: int = 0, by_owner: bool = False
+    loop: EngineLoop,
+    *,
+    now: float,
+    uptime_s: float,
+    unsettled: int,
+    names_adapters: bool = False,
+    by_owner: bool = False,
 ) -> EngineStats:
-    """The figures now, with the `n_adapters` busiest adapters; `by_owner`: prefixes by tenant and adapter.
+    """The figures now. `names_adapters`: the adapters in demand; `by_owner`: prefixes by tenant and adapter.
 
     Without adapters it takes about as long for ten known ones as for ten thousand.
     """
@@ -55,7 +63,7 @@ def measure(
         host=loop.residency.host_ledger.snapshot(),
         swap=loop.kv.swap_snapshot(),
         prefix=_prefix(loop, by_owner=by_owner),
-        adapters=_adapters(loop, now, n=n_adapters) if n_adapters else [],
+        adapters=_adapters(loop, now, loop.residency.overview(now)) if names_adapters else [],
         adapters_by_state=loop.residency.by_state(),
         adapter_uses=[AdapterUse(**use._asdict()) for use in observed.uses],
         busiest_tenants=observed.tenants,
@@ -156,12 +164,10 @@ def _work(work: StepWork) -> WorkDone:
 
 def known_adapter(loop: EngineLoop, key: AdapterKey, now: float) -> AdapterResidency | None:
     """One adapter; None for one that the engine does not know."""
-    return next(iter(_adapters(loop, now, only=key)), None)
+    return next(iter(_adapters(loop, now, loop.residency.overview(only=key))), None)
 
 
-def _adapters(
-    loop: EngineLoop, now: float, *, n: int | None = None, only: AdapterKey | None = None
-) -> list[AdapterResidency]:
+def _adapters(loop: EngineLoop, now: float, known: Sequence[KnownAdapter]) -> list[AdapterResidency]:
     residency = loop.residency
     return [
         AdapterResidency(
@@ -173,5 +179,5 @@ def _adapters(
             waiting=waiting - (key in loop.warming),  # it waits like a request, but is none
             heat=residency.heat_of(key, now),
         )
-        for key, state, n_bytes, pins, waiting in residency.overview(n, only)
+        for key, state, n_bytes, pins, waiting in known
     ]

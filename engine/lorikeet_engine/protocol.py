@@ -112,7 +112,7 @@ class Warm(msgspec.Struct, frozen=True, tag="warm"):
 
 
 class AskStats(msgspec.Struct, frozen=True, tag="ask_stats"):
-    """The engine's figures; `names_adapters`: the busiest adapters one by one, too."""
+    """The engine's figures; `names_adapters`: the adapters in demand one by one, too."""
 
     ticket: int
     names_adapters: bool = False

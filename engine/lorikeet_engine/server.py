@@ -20,7 +20,7 @@ import zmq
 from lorikeet_engine.errors import EngineError, EngineUnavailable
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.loop import EngineLoop
-from lorikeet_engine.measure import MOST_ADAPTERS, known_adapter, measure, prompt_heads, recent_steps
+from lorikeet_engine.measure import known_adapter, measure, prompt_heads, recent_steps
 from lorikeet_engine.messages import check, counts_of, failed, requests_of, warmed
 from lorikeet_engine.outbox.book import Book, Notebook, Use
 from lorikeet_engine.profiling.timeline import NOT_PROFILED, Timeline
@@ -201,14 +201,14 @@ class EngineServer:
             return 0
         return LOADING_WAIT_MS if self._loop.has_work else IDLE_WAIT_MS
 
-    def _measured(self, *, n_adapters: int = 0, by_owner: bool = False) -> EngineStats:
+    def _measured(self, *, names_adapters: bool = False, by_owner: bool = False) -> EngineStats:
         now = time.monotonic()
         return measure(
             self._loop,
             now=now,
             uptime_s=now - self._started_s,
             unsettled=self._book.n_ended,
-            n_adapters=n_adapters,
+            names_adapters=names_adapters,
             by_owner=by_owner,
         )
 
@@ -256,7 +256,7 @@ class EngineServer:
                 uses = self._book.known(request_ids) if request_ids else self._book.unclaimed(time.monotonic())
                 return Counts(ticket, [counts_of(use) for use in uses])
             case AskStats(ticket, names_adapters):
-                return Stats(ticket, self._measured(n_adapters=MOST_ADAPTERS * names_adapters, by_owner=True))
+                return Stats(ticket, self._measured(names_adapters=names_adapters, by_owner=True))
             case AskAdapter(ticket, tenant, digest):
                 key = AdapterKey(tenant, digest)
                 return Adapter(ticket, known_adapter(self._loop, key, time.monotonic()))

@@ -208,7 +208,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
         refusals: requests not taken, by reason; `expired`: taken, but too late for their first token.
         unsettled: ended requests whose use nobody has put on record yet.
         step_time_error: how far the step-time model is off, relative; `ttft_error_s`: the TTFT prediction.
-        adapters: the busiest ones, if they were asked for; `adapters_by_state` counts all that the engine knows.
+        adapters: if they were asked for, those that requests run on, wait for or began on of late, up to a thousand of
+            them; a hundred at least, if the engine knows so many. `adapters_by_state` counts all that it knows.
         busiest_tenants: those that labels tell apart; the others are "other".
         adapter_uses: the busiest ones; bounded, whatever the engine knows.
         histograms: of latencies, and of steps by kind.

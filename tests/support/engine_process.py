@@ -52,7 +52,7 @@ from lorikeet_engine.protocol import (
     sequence_id,
 )
 from lorikeet_engine.socket_keys import keep_alive
-from lorikeet_engine.stats import EngineStats
+from lorikeet_engine.stats import AdapterResidency, EngineStats
 from tests.support.engine_figures import A_POOL, engine_stats, resident
 from tests.support.nothing_seen import nothing_seen
 
@@ -215,8 +215,7 @@ class ScriptedEngineProcess:
                 case Abort(request_id, index):
                     self._abort(request_id, index)
                 case Settled(request_ids):
-                    for request_id in request_ids:
-                        self._totals["settled"] += self._runs.pop(request_id, None) is not None
+                    self._totals["settled"] += sum(self._runs.pop(name, None) is not None for name in request_ids)
                 case AskCounts(ticket, request_ids):
                     self._send(client, Counts(ticket, self._counts(request_ids)))
                 case Retire(tenant, digest, force):
@@ -224,12 +223,10 @@ class ScriptedEngineProcess:
                 case Warm(ticket, tenant, digest):
                     self._retired.discard((tenant, digest))
                     self._send(client, Warmed(ticket, "", "", None))
-                case AskStats(ticket, names_adapters):
-                    self._send(client, Stats(ticket, self._stats(names_adapters=names_adapters)))
+                case AskStats(ticket):
+                    self._send(client, Stats(ticket, self._stats()))
                 case AskAdapter(ticket, tenant, digest):
-                    n = self._running_on()[tenant, digest]
-                    known = resident(digest, tenant=tenant, requests=n) if n else None
-                    self._send(client, Adapter(ticket, known))
+                    self._send(client, Adapter(ticket, self._adapters().get((tenant, digest))))
                 case _:
                     self._send(client, nothing_seen(message))
 
@@ -244,18 +241,13 @@ class ScriptedEngineProcess:
             vocab=VOCAB,
         )
 
-    def _stats(self, *, names_adapters: bool) -> EngineStats:
-        room, running_on = replace(A_POOL, capacity=1 << 30), self._running_on() if names_adapters else Counter()
-        return engine_stats(
-            arena=room,
-            host=room,
-            running=len(self._inside),
-            waiting=0,
-            adapters=[resident(digest, tenant=tenant, requests=n) for (tenant, digest), n in running_on.items()],
-        )
+    def _stats(self) -> EngineStats:
+        room, adapters = replace(A_POOL, capacity=1 << 30), list(self._adapters().values())
+        return engine_stats(arena=room, host=room, running=len(self._inside), waiting=0, adapters=adapters)
 
-    def _running_on(self) -> Counter[tuple[str, str]]:
-        return Counter((run.asked.tenant, run.asked.adapter) for run in self._inside.values() if run.asked.adapter)
+    def _adapters(self) -> dict[tuple[str, str], AdapterResidency]:
+        asked = Counter((run.asked.tenant, run.asked.adapter) for run in self._inside.values() if run.asked.adapter)
+        return {(tenant, name): resident(name, tenant=tenant, requests=n) for (tenant, name), n in asked.items()}
 
     def _submit(self, client: bytes, asked: Submit) -> None:
         self._totals["submitted"] += 1

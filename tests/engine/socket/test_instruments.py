@@ -7,20 +7,23 @@ import urllib.request
 from pathlib import Path
 from typing import Any, NoReturn
 
+import pytest
+
 from lorikeet_engine.client import EngineClient
 from lorikeet_engine.config import EngineConfig
 from lorikeet_engine.cost import ModelCost
 from lorikeet_engine.design import PLACES, describe
 from lorikeet_engine.health import HealthServer
 from lorikeet_engine.identity import AdapterKey
-from lorikeet_engine.measure import MOST_ADAPTERS, measure
-from lorikeet_engine.memory.adapters.entry import AdapterEntries
+from lorikeet_engine.measure import measure
+from lorikeet_engine.memory.adapters import entry as entry_module
+from lorikeet_engine.memory.adapters.entry import LEAST_NAMED, AdapterEntries
 from lorikeet_engine.metrics import families, render
 from lorikeet_engine.simulation.shipped import load_device, load_model
 from lorikeet_engine.sizing.memory_budget import plan_memory
 from tests.engine.socket.conftest import StartEngine, answer, generation_request, with_client
 from tests.support.engine_figures import engine_design, engine_stats
-from tests.support.scripted_engine_parts import request, scripted_engine
+from tests.support.scripted_engine_parts import ScriptedEngine, request, scripted_engine
 
 MIB = 1 << 20
 
@@ -139,18 +142,40 @@ def test_one_adapter_is_asked_for_by_name_without_walking_over_all(
     with_client(engine, byte_model_dir, scenario)
 
 
-def test_of_many_adapters_the_busiest_are_named_and_all_are_counted() -> None:
-    engine = scripted_engine(host_grains=4096, max_queued_requests=1000, max_loading=300)
-    for i in range(MOST_ADAPTERS + 50):
+def known_to(engine: ScriptedEngine, n: int) -> None:
+    """So many adapters have been warmed, and nobody asks for them."""
+    for i in range(n):
         engine.loop.warm(AdapterKey("anna", f"idle{i}"), 0.0)
-    for digest in ("busy", "wanted"):
-        engine.loop.submit([request(digest, adapter=digest, max_tokens=30)], 0.0)
-    for now in range(4):
-        engine.loop.step(float(now))
-    stats = measure(engine.loop, now=4.0, uptime_s=4.0, unsettled=0, n_adapters=MOST_ADAPTERS)
-    assert {adapter.digest for adapter in stats.adapters[:2]} == {"busy", "wanted"}
-    assert len(stats.adapters) == MOST_ADAPTERS
-    assert sum(stats.adapters_by_state.values()) == MOST_ADAPTERS + 52
+    for _ in range(4):
+        engine.loop.step(0.0)
+
+
+def test_adapters_in_demand_are_named_and_all_are_counted() -> None:
+    """A planned arena is as large as what is in demand, so none of these is left out; of the others some are shown."""
+    engine = scripted_engine(host_grains=4096, max_queued_requests=1000, max_loading=300, n_blocks=400)
+    known_to(engine, 150)
+    for i in range(3 * 130):
+        engine.loop.submit([request(f"r{i}", adapter=f"used{i % 130}", max_tokens=1)], 0.0)
+    engine.loop.submit([request("waits", adapter="wanted", max_tokens=40)], 0.0)
+    while engine.loop.scheduler.n_waiting > 1:
+        engine.loop.step(1.0)
+    named = measure(engine.loop, now=2.0, uptime_s=2.0, unsettled=0, names_adapters=True)
+    assert {adapter.digest for adapter in named.adapters} == {"wanted", *(f"used{i}" for i in range(130))}
+    assert sum(named.adapters_by_state.values()) == 150 + 131
+    later = measure(engine.loop, now=7200.0, uptime_s=7200.0, unsettled=0, names_adapters=True)
+    assert len(later.adapters) == LEAST_NAMED
+    assert later.adapters[0].digest == "wanted", "it has a request, and the rest is cold"
+
+
+def test_no_more_than_so_many_adapters_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_module, "LEAST_NAMED", 2)
+    monkeypatch.setattr(entry_module, "MOST_NAMED", 5)
+    engine = scripted_engine(load_delay=100)
+    for i, n in enumerate([1, 2, 3, 4, 5, 6, 7]):
+        for k in range(n):
+            engine.loop.submit([request(f"r{i}-{k}", adapter=f"a{i}")], 0.0)
+    named = measure(engine.loop, now=0.0, uptime_s=0.0, unsettled=0, names_adapters=True)
+    assert [adapter.digest for adapter in named.adapters] == ["a6", "a5", "a4", "a3", "a2"]
 
 
 def test_the_server_publishes_figures_that_name_no_adapters(start_engine: StartEngine, byte_model_dir: Path) -> None:

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from heapq import nlargest
-from math import exp2, log
+from itertools import islice
+from math import exp2, log, log2
 
 from lorikeet_engine.identity import AdapterKey
 from lorikeet_engine.memory.adapters.eviction import Usage
+
+HOT_PER_MINUTE = 0.5  # requests that began on it: an adapter in use, whether it has any now
+LEAST_NAMED, MOST_NAMED = 100, 1000
 
 KnownAdapter = tuple[AdapterKey, str, int, int, int]  # its state in a word, bytes, running and waiting requests
 
@@ -35,10 +38,17 @@ class Heat:
 
     count: float = 0.0
     counted_s: float = 0.0
+    rank: float = float("-inf")  # orders heats as `per_minute` does at any later time
 
     def add(self, now: float) -> None:
         """One more request started."""
         self.count, self.counted_s = self._decayed(now) + 1.0, max(now, self.counted_s)
+        self.rank = log2(self.count) + self.counted_s / HEAT_HALF_LIFE_S
+
+    @staticmethod
+    def rank_of(per_minute: float, now: float) -> float:
+        """Whose rank is higher is hotter now."""
+        return log2(per_minute / HEAT_PER_MINUTE) + now / HEAT_HALF_LIFE_S
 
     def per_minute(self, now: float) -> float:
         return self._decayed(now) * HEAT_PER_MINUTE
@@ -130,11 +140,6 @@ class AdapterEntry:
         )
 
 
-def _business(known: tuple[AdapterKey, AdapterEntry]) -> tuple[int, int]:
-    entry = known[1]
-    return entry.pins + entry.waiting, entry.n_grains
-
-
 class AdapterEntries(dict[AdapterKey, AdapterEntry]):
     """Every adapter that the engine knows."""
 
@@ -146,11 +151,26 @@ class AdapterEntries(dict[AdapterKey, AdapterEntry]):
         entry = self[key] = AdapterEntry(self._census)
         return entry
 
-    def chosen(self, n: int | None, only: AdapterKey | None) -> Iterable[tuple[AdapterKey, AdapterEntry]]:
-        """`only` one, or the `n` busiest: those with most requests first, of as many the largest; or all."""
+    def chosen(self, now: float | None, only: AdapterKey | None) -> Iterable[tuple[AdapterKey, AdapterEntry]]:
+        """All, or `only` one, or those in demand."""
         if only is not None:
             return [(only, self[only])] if only in self else []
-        return self.items() if n is None else nlargest(n, self.items(), key=_business)
+        return self.items() if now is None else self._in_demand(now)
+
+    def _in_demand(self, now: float) -> list[tuple[AdapterKey, AdapterEntry]]:
+        """Those that requests run on, wait for or began on of late, `MOST_NAMED` at most; if few are, some more."""
+        hot = Heat.rank_of(HOT_PER_MINUTE, now)
+        wanted = [
+            (entry.pins + entry.waiting, entry.heat.rank, key)
+            for key, entry in self.items()
+            if entry.pins or entry.waiting or entry.heat.rank > hot
+        ]
+        chosen = [key for _, _, key in sorted(wanted, reverse=True)[:MOST_NAMED]]
+        if len(chosen) < LEAST_NAMED:
+            known = set(chosen)
+            newest = (key for key in reversed(self) if key not in known)
+            chosen += islice(newest, LEAST_NAMED - len(chosen))
+        return [(key, self[key]) for key in chosen]
 
     def by_state(self) -> dict[str, int]:
         """How many there are in each state, by `AdapterEntry.word`; counted as they change, not by looking at all."""

@@ -295,9 +295,9 @@ class AdapterResidency:
     def snapshot(self) -> LedgerSnapshot:
         return self._room.snapshot()
 
-    def overview(self, n: int | None = None, only: AdapterKey | None = None) -> list[KnownAdapter]:
-        """All known adapters, the `n` busiest, or `only` one."""
-        return [(k, e.word, self.n_bytes_of(k), e.pins, e.waiting) for k, e in self._entries.chosen(n, only)]
+    def overview(self, now: float | None = None, only: AdapterKey | None = None) -> list[KnownAdapter]:
+        """All known adapters; with `now`, those in demand then; or `only` one."""
+        return [(k, e.word, self.n_bytes_of(k), e.pins, e.waiting) for k, e in self._entries.chosen(now, only)]
 
     def by_state(self) -> dict[str, int]:
         """How many adapters are in each state, in the words of `overview`; costs the same however many there are."""
