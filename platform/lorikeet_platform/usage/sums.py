@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 from sqlalchemy import (
+    CTE,
     BigInteger,
     ColumnElement,
     Select,
@@ -19,7 +20,6 @@ from sqlalchemy import (
     Subquery,
     case,
     cast,
-    exists,
     func,
     literal,
     select,
@@ -41,7 +41,7 @@ from lorikeet_platform.db.tables import (
 )
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.usage.ledger.costs import is_cost_of_record, is_without_cost
-from lorikeet_platform.usage.periods import DAY
+from lorikeet_platform.usage.periods import DAY, LENGTHS
 
 Width = Literal["1m", "1h", "1d"]
 Group = Literal["tenant", "key", "model", "adapter", "version"]
@@ -121,7 +121,7 @@ def _groups(group_by: str | None, *, everybody: bool) -> tuple[Group, ...]:
 
 def _statement(asked: Question) -> Select[*tuple[Any, ...]]:
     used = union_all(*_sources(asked)).subquery("used")
-    start = (used.c.at - used.c.at % literal(LENGTH[asked.width], BigInteger())).label("bucket_start")
+    start = _start(used.c.at, LENGTH[asked.width]).label("bucket_start")
     group = [start, *(column.label(name) for name, column in _ids(used, asked.groups).items())]
     counts = [cast(func.sum(used.c[name]), BigInteger).label(name) for name in COUNTS]
     figures = [*counts, *(func.sum(used.c[name]).label(name) for name in COSTS)]
@@ -162,19 +162,47 @@ def _named(summed: Subquery, asked: Question) -> Select[*tuple[Any, ...]]:
 def _sources(asked: Question) -> list[Select[*tuple[Any, ...]]]:
     if asked.width == "1m":
         return [_records(asked).where(*_asked_for(UsageRecord, UsageRecord.admitted_at, asked))]
-    hour = DirtyBucket
-    marked = _records(asked).where(
-        hour.granularity == "hour",
-        *_asked_for(hour, hour.bucket_start, asked),
-        hour.tenant_id == UsageRecord.tenant_id,
-        UsageRecord.admitted_at >= hour.bucket_start,
-        UsageRecord.admitted_at < hour.bucket_start + HOUR,
-    )
-    hours = _rollups(asked, "hour").where(~_is_marked(HOUR))
+    marked = _in_marked(_records(asked), UsageRecord, UsageRecord.admitted_at, _marked(asked, HOUR), HOUR)
+    hours = _rollups(asked, "hour").where(_is_unmarked(HOUR))
     if asked.width == "1h":
         return [marked, hours]
-    days = _rollups(asked, "day").where(~_is_marked(DAY))
-    return [marked, hours.where(_is_marked(DAY, day_of=True)), days]
+    hours_of_days = _in_marked(hours, UsageRollup, UsageRollup.bucket_start, _marked(asked, DAY), DAY)
+    return [marked, hours_of_days, _rollups(asked, "day").where(_is_unmarked(DAY))]
+
+
+def _marked(asked: Question, length: int) -> CTE:
+    """The hours that are to be computed again, or the days of which anything is; each with its end."""
+    mark = DirtyBucket
+    start = mark.bucket_start if length == HOUR else _start(mark.bucket_start, DAY)
+    found = select(mark.tenant_id, start.label("bucket_start"), (start + length).label("bucket_end"))
+    found = found.where(*_asked_for(mark, mark.bucket_start, asked))
+    found = found.where(mark.granularity == "hour") if length == HOUR else found.distinct()
+    return found.cte("marked_hours" if length == HOUR else "marked_days").prefix_with("MATERIALIZED")
+
+
+def _in_marked(
+    rows: Select[*tuple[Any, ...]], table: Any, at: Any, marked: CTE, length: int
+) -> Select[*tuple[Any, ...]]:
+    """The rows of those buckets, found in a time that grows with their number, and not with it times the buckets'.
+
+    Of few buckets each is looked up between its beginning and its end. Its end is a value that was found before:
+    row-level security lets no sum into an index's condition, and each would read all rows behind it. Many are joined
+    by the beginning, with the rows from the first bucket to the last. Which of the two is the database's choice.
+    """
+    first, last = select(func.min(marked.c.bucket_start)), select(func.max(marked.c.bucket_end))
+    return rows.where(
+        marked.c.tenant_id == table.tenant_id,
+        at >= marked.c.bucket_start,
+        at < marked.c.bucket_end,
+        _start(at, length) == marked.c.bucket_start,
+        at >= first.scalar_subquery(),
+        at < last.scalar_subquery(),
+    )
+
+
+def _start(at: Any, length: int) -> ColumnElement[int]:
+    start: ColumnElement[int] = at - at % literal(length, BigInteger())
+    return start
 
 
 def _records(asked: Question) -> Select[*tuple[Any, ...]]:
@@ -216,12 +244,14 @@ def _asked_for(table: Any, at: Any, asked: Question) -> tuple[ColumnElement[bool
     return within if asked.tenant_id is None else (table.tenant_id == asked.tenant_id, *within)
 
 
-def _is_marked(length: int, *, day_of: bool = False) -> ColumnElement[bool]:
-    """Whether anything of the roll-up's own bucket, or of the day that it lies in, is to be computed again."""
-    mark = aliased(DirtyBucket)
-    start = UsageRollup.bucket_start
-    begin = start - start % literal(DAY, BigInteger()) if day_of else start
-    within = (mark.bucket_start >= begin, mark.bucket_start < begin + length)
-    if length == HOUR:
-        within = (mark.granularity == "hour", *within)  # type: ignore[assignment]
-    return exists().where(mark.tenant_id == UsageRollup.tenant_id, *within)
+def _is_unmarked(length: int) -> ColumnElement[bool]:
+    """Of a roll-up: nothing of its bucket is to be computed again.
+
+    Counted, not asked for by EXISTS: that is a join to Postgres, which it makes of all marks with all roll-ups when it
+    last saw none of them. A count is one look into the index for each roll-up.
+    """
+    mark, bucket = DirtyBucket, UsageRollup
+    granularities = ("hour",) if length == HOUR else tuple(LENGTHS)
+    within = (mark.bucket_start >= bucket.bucket_start, mark.bucket_start < bucket.bucket_start + length)
+    marks = select(func.count()).where(mark.tenant_id == bucket.tenant_id, mark.granularity.in_(granularities), *within)
+    return marks.scalar_subquery() == 0
