@@ -4,8 +4,9 @@
     Σ open estimates  = Σ budgets' reserved
     Σ settled records = Σ roll-ups              for every bucket that is not marked to be computed again
 
-Each sum counts one side up and the other down: what is not zero in the end is a mismatch. Each is one statement for one
-tenant: it sees one moment of its books, and reads no more of the records than that tenant's last two months.
+Each sum counts one side up and the other down: what is not zero in the end is a mismatch; of costs, which are no whole
+numbers, what is more than adding up in another order explains. Each is one statement for one tenant: it sees one moment
+of its books, and reads no more of the records than that tenant's last two months.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
+from lorikeet_engine.cost_vector import COSTS
 from lorikeet_platform.clock import Clock, now_us
 from lorikeet_platform.db.session import Database
 from lorikeet_platform.db.tables import BudgetCounter, DirtyBucket, Tenant, UsageCost, UsageRecord, UsageRollup
@@ -41,6 +43,8 @@ log = structlog.get_logger(__name__)
 
 NAME: Final = "usage.check"
 _ADDED_UP: Final = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "requests_without_cost")
+# Of all that was added up: the most that rounding can make of some millions of requests, each of which rounds once.
+_ROUNDING: Final = 1e-9
 SHOWN: Final = 20  # mismatches of one tenant's book that reach the log
 
 
@@ -109,19 +113,29 @@ def _rollups(tenant_id: str, since: int, granularity: Granularity) -> Select[*tu
         record.cached_tokens.label("cached_tokens"),
         record.completion_tokens.label("completion_tokens"),
         is_without_cost().label("requests_without_cost"),
+        *(func.coalesce(getattr(UsageCost, name), 0.0).label(name) for name in COSTS),
     )
     of_records = of_records.outerjoin(UsageCost, is_cost_of_record()).where(
         record.tenant_id == tenant_id, record.state == "settled", record.admitted_at >= since
     )
-    figures = tuple(getattr(rollup, name) for name in _ADDED_UP)
+    figures = tuple(getattr(rollup, name) for name in (*_ADDED_UP, *COSTS))
     of_rollups = select(rollup.tenant_id, rollup.bucket_start, *(-figure for figure in figures)).where(
         rollup.tenant_id == tenant_id, rollup.granularity == granularity, rollup.bucket_start >= since
     )
     both = union_all(of_records, of_rollups).subquery()
-    sums = [cast(func.sum(both.c[name]), BigInteger).label(name) for name in _ADDED_UP]
+    sums: dict[str, ColumnElement[Any]] = {name: cast(func.sum(both.c[name]), BigInteger) for name in _ADDED_UP}
+    sums |= {name: _more_than_rounding(both.c[name]) for name in COSTS}
     group = (both.c.tenant_id, both.c.bucket_start)
-    differing = select(*group, *sums).group_by(*group).having(or_(*(each.element != 0 for each in sums))).subquery()
+    named = (figure.label(name) for name, figure in sums.items())
+    is_off = or_(*(figure != 0 for figure in sums.values()))
+    differing = select(*group, *named).group_by(*group).having(is_off).subquery()
     return select(differing).where(~_is_marked(differing, granularity))
+
+
+def _more_than_rounding(figure: ColumnElement[float]) -> ColumnElement[float]:
+    """The sum, or 0 where it is nothing beside what was counted up and down."""
+    total = func.sum(figure)
+    return case((func.abs(total) > _ROUNDING * func.sum(func.abs(figure)), total), else_=0.0)
 
 
 def _is_marked(bucket: Subquery, granularity: Granularity) -> ColumnElement[bool]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 from structlog.testing import capture_logs
 
+from lorikeet_engine.cost_vector import COSTS
 from lorikeet_platform.auth.principal import Principal
 from lorikeet_platform.db.session import Database
-from lorikeet_platform.db.tables import BudgetCounter, DirtyBucket, UsageRecord, UsageRollup
+from lorikeet_platform.db.tables import BudgetCounter, DirtyBucket, UsageCost, UsageRecord, UsageRollup
+from lorikeet_platform.usage.ledger import record_costs
 from lorikeet_platform.usage.periods import DAY
 from lorikeet_platform.usage.work import check as check_module
 from lorikeet_platform.usage.work.check import LedgerCheck
 from lorikeet_platform.usage.work.rollups import RollUps
-from tests.support.ledger import HOUR_US, NOON, a_payer, another_key, opened, settled
+from tests.support.ledger import HOUR_US, NOON, a_cost, a_payer, another_key, counts_of, opened, settled
 from tests.support.platform_parts import FakeClock
 
 FEBRUARY = NOON + 31 * DAY
@@ -76,6 +81,53 @@ def test_a_roll_up_that_says_something_else_is_found(
     which = {"granularity": granularity, "bucket_start": start, "key_id": payer.key_id}
     change(database, UsageRollup, which, **{column: 7_777})
     assert check(database) == {"mismatches": 1, "budgets": 0, "rollups": 1}
+
+
+def with_costs(db: Database, payer: Principal, n: int = 300) -> None:
+    """Of very different size, so that it matters in which order they are added up."""
+    requests = [opened(db, payer, at=NOON + number) for number in range(n)]
+    for request_id in requests:
+        settled(db, payer, request_id)
+    costs = (a_cost(10.1 ** (number % 16)) for number in range(n))
+    record_costs(db, [counts_of(payer.tenant_id, each, cost=cost) for each, cost in zip(requests, costs, strict=True)])
+    RollUps(db, FakeClock(NOON)).run()
+
+
+@pytest.mark.parametrize("granularity", ["hour", "day"])
+@pytest.mark.parametrize("column", COSTS)
+def test_a_roll_up_with_a_wrong_cost_is_found(
+    database: Database, payer: Principal, granularity: str, column: str
+) -> None:
+    with_costs(database, payer, n=3)
+    start = NOON if granularity == "hour" else NOON - 12 * HOUR_US
+    which = {"granularity": granularity, "bucket_start": start, "key_id": payer.key_id}
+    assert check(database)["mismatches"] == 0
+    with database.platform.read() as work:
+        right = getattr(work.query(UsageRollup).filter_by(**which).one(), column)
+    change(database, UsageRollup, which, **{column: right * (1 + 1e-6)})
+    with capture_logs() as lines:
+        assert check(database) == {"mismatches": 1, "budgets": 0, "rollups": 1}
+    difference = lines[0]["difference"]
+    assert difference[column] == pytest.approx(-right * 1e-6, rel=1e-3)
+    assert {name for name in (*COSTS, "requests") if difference[name] != 0} == {column}
+
+
+def test_a_cost_that_no_roll_up_has_is_found(database: Database, payer: Principal) -> None:
+    with_costs(database, payer, n=1)
+    with database.platform.unit_of_work() as work:
+        assert work.query(UsageRollup).update(dict.fromkeys(COSTS, 0.0)) > 0
+    assert check(database) == {"mismatches": 2, "budgets": 0, "rollups": 2}
+
+
+def test_the_order_in_which_costs_were_added_up_is_no_mismatch(database: Database, payer: Principal) -> None:
+    with_costs(database, payer)
+    with database.platform.unit_of_work() as work:
+        costs = [row.prefill_flops for row in work.query(UsageCost)]
+        right, largest_first = math.fsum(costs), functools.reduce(operator.add, sorted(costs, reverse=True))
+        assert right != largest_first
+        for rollup in work.query(UsageRollup).filter(UsageRollup.prefill_flops > 0):
+            rollup.prefill_flops = largest_first
+    assert check(database)["mismatches"] == 0
 
 
 def test_a_mark_that_was_lost_is_found_in_the_hour_and_in_the_day(database: Database, payer: Principal) -> None:
