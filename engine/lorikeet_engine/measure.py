@@ -67,12 +67,7 @@ def measure(
         adapters_by_state=loop.residency.by_state(),
         adapter_uses=[AdapterUse(**use._asdict()) for use in observed.uses],
         busiest_tenants=observed.tenants,
-        adapter_traffic=AdapterTraffic(
-            loads=dict(loop.residency.loads),
-            evictions=dict(loop.residency.evictions),
-            stall_s=counters.adapter_stall_s,
-            longest_wait_s=counters.longest_adapter_wait_s,
-        ),
+        adapter_traffic=_adapter_traffic(loop),
         preemptions=PreemptionStats(
             by_mode=dict(counters.preemptions),
             recomputed_tokens=counters.recomputed_tokens,
@@ -149,6 +144,16 @@ def _prefix(loop: EngineLoop, *, by_owner: bool) -> PrefixStats:
         uses=uses,
         misses={str(reason): count for reason, count in counters.misses.items()},
         recomputed_hit_tokens=counters.recomputed_hits,
+    )
+
+
+def _adapter_traffic(loop: EngineLoop) -> AdapterTraffic:
+    counters = loop.scheduler.counters
+    return AdapterTraffic(
+        loads=dict(loop.residency.loads),
+        evictions=dict(loop.residency.evictions),
+        stall_s=counters.adapter_stall_s,
+        longest_wait_s=counters.longest_adapter_wait_s,
     )
 
 
