@@ -26,7 +26,7 @@ def weights_in_memory(spec: ModelSpec, *, itemsize: int = 2) -> int:
 
 
 def arena_bytes(spec: ModelSpec, rank: int, *, modules: Collection[str], itemsize: int = 2) -> int:
-    """What one adapter with `rank` on each of `modules` takes of the arena: its head and its blocks, in whole grains."""
+    """What one adapter with `rank` on each of `modules` takes of the arena: head and blocks, in whole grains."""
     linears = spec.module_table("").linears
     blocks = [
         BlockShape(layer, module, rank, linears[module].in_features, linears[module].out_features)

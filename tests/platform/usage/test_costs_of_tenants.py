@@ -153,7 +153,7 @@ def test_tenants_costs_in_the_books_sum_to_the_engines_after_five_hundred_reques
     statuses = asyncio.run(ask_all(context, tenants))
     assert set(statuses) == {200}
     with db.platform.read() as work:
-        outcomes = dict(work.execute(select(UsageRecord.outcome, func.count()).group_by(UsageRecord.outcome)).all())  # type: ignore[arg-type]
+        outcomes = dict(work.execute(select(UsageRecord.outcome, func.count()).group_by(UsageRecord.outcome)).all())
         n_costs = work.scalar(select(func.count()).select_from(UsageCost))
     assert outcomes.keys() == {"ok", "client_cancelled"}
     assert outcomes["client_cancelled"] > 30

@@ -385,11 +385,11 @@ def test_an_engine_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.Monke
     monkeypatch.setattr(settling, "LAST_WORD_S", 0.05)
     ledger, engine = Ledger(), Engine()
 
-    async def hang(_: Sequence[str]) -> Sequence[RequestCounts]:
+    async def hang(request_ids: Sequence[str]) -> Sequence[RequestCounts]:
         await asyncio.sleep(60)
         raise AssertionError
 
-    engine.counts = hang  # type: ignore[method-assign]
+    monkeypatch.setattr(engine, "counts", hang)
 
     async def work() -> None:
         settler = Settler(ledger, engine)

@@ -76,11 +76,7 @@ def plan(
         option = "--module" if module else "--rank"
         raise CommandFailed(ExitCode.USAGE, f"{option} needs --adapters, how many there are")
     if model is not None and device is not None and not live:
-        source = context.get_parameter_source("admin_url")
-        if source is not None and source.name == "COMMANDLINE":
-            raise CommandFailed(
-                ExitCode.USAGE, "--admin-url is of no use with --model and --device: such a plan asks no server"
-            )
+        _check_asks_no_server(context)
         found = _plan_here(_question(body), model, device)
     else:
         found = _plan_there(_question(body | {"model": model, "device": device}), admin_url)
@@ -90,6 +86,14 @@ def plan(
     from lorikeet_platform.cli.plan_report import print_plan
 
     print_plan(found)
+
+
+def _check_asks_no_server(context: typer.Context) -> None:
+    source = context.get_parameter_source("admin_url")
+    if source is not None and source.name == "COMMANDLINE":
+        raise CommandFailed(
+            ExitCode.USAGE, "--admin-url is of no use with --model and --device: such a plan asks no server"
+        )
 
 
 def _question(body: dict[str, Any]) -> PlanQuestion:
