@@ -27,6 +27,7 @@ IDLE_GAP = 3.0  # steps further apart than so many times their length were not m
 # Steps at or beyond a size for it to count as seen, of all and of each fit; at or below it fewer do, since what a sum
 # of costs that are not negative says of less lies between nothing and what is known.
 ENOUGH, ENOUGH_TO_LEARN, ENOUGH_BELOW = 20, 5, 5
+MIXED = ("mixed_batch", "mixed_prefill")  # less of either is between these steps and those with none of it
 MOST_OFF = 1.25  # between the usual step of a size and what a fit that did not see it says
 
 
@@ -118,7 +119,7 @@ def ranges_of(shapes: Sequence[StepShape], unseen: Array, fold: Array) -> Ranges
         values = np.array([extents[row][name] for row in rows])
         high = _furthest(values, unseen[rows], fold[rows])
         if high is not None and len(rows) > ENOUGH_BELOW:
-            low = float(np.sort(values)[ENOUGH_BELOW - 1])
+            low = 0.0 if name in MIXED else float(np.sort(values)[ENOUGH_BELOW - 1])
             ranges[name] = (min(low, high), high)
     return ranges
 
