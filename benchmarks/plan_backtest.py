@@ -5,8 +5,9 @@
 An engine of its own process serves closed loops of random prompts, EOS ignored, the KV pool too small for the largest.
 Its steps of the first workloads calibrate the planner, as `lorikeet plan --live` does it; others are predicted, before
 anything of them has run, and then served. The planner was made with three of them before its eyes; C=3 and C=8 were
-added when it was done, and it was not changed after they had been seen. Measured are means, by the engine's own
-histograms, and the most requests that ran at once. A question that leaves what was seen must be refused.
+added when it was done. After they had been seen its fit was not changed, but what is learned from was added to, and
+what counts as seen was made wider. Measured are means, by the engine's own histograms, and the most requests that ran
+at once. A question that leaves what was seen must be refused.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from lorikeet_engine.model_spec import load_model_spec
 from lorikeet_engine.stats import EngineDesign, StepSample
 from lorikeet_platform.engine_watch.window import Window
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.planning.calibration import Calibrated, calibrate
+from lorikeet_platform.planning.learning.calibration import Calibrated, calibrate
 from lorikeet_platform.planning.planner import predicted
 from lorikeet_platform.planning.prediction import Load, Prediction
 from lorikeet_platform.planning.subject import Subject, running_subject

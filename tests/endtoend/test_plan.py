@@ -9,7 +9,7 @@ import pytest
 from lorikeet_engine.client import EngineClient
 from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.planning.calibration import calibrate
+from lorikeet_platform.planning.learning.calibration import calibrate
 from lorikeet_platform.planning.planner import load_of, predicted
 from lorikeet_platform.planning.schemas import CapacityPlan, PlanQuestion
 from lorikeet_platform.planning.service import plan_for

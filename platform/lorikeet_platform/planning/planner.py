@@ -10,8 +10,8 @@ from lorikeet_engine.cost import roofline_seconds
 from lorikeet_engine.sizing.capacity import BUSY_SHARE, replicas_for
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.planning import sizing
-from lorikeet_platform.planning.calibration import Calibrated
-from lorikeet_platform.planning.pace import Pace
+from lorikeet_platform.planning.learning.calibration import Calibrated
+from lorikeet_platform.planning.learning.pace import Pace
 from lorikeet_platform.planning.prediction import Load, Prediction, predict
 from lorikeet_platform.planning.schemas import (
     Calibration,

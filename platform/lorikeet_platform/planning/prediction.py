@@ -13,7 +13,7 @@ from lorikeet_engine.simulation.effort import ADAPTER_S, ROW_S, STEP_S, Effort, 
 from lorikeet_engine.simulation.workload.description import Adapters, EngineKnobs, TenantGroup, Workload
 from lorikeet_engine.simulation.workload.distributions import Arrivals, Lengths
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.planning.pace import Pace, StepSeconds
+from lorikeet_platform.planning.learning.pace import Pace, StepSeconds
 from lorikeet_platform.planning.subject import Subject
 
 PATIENCE_S = 0.5  # what a simulation should cost the CPU by what is known before, ...

@@ -13,9 +13,9 @@ from lorikeet_engine.stats import EngineDesign, StepSample
 from lorikeet_platform.engine_watch.watch import EngineWatch
 from lorikeet_platform.engine_watch.window import Window
 from lorikeet_platform.errors import PlatformError, quoted
-from lorikeet_platform.planning.calibration import calibrate
-from lorikeet_platform.planning.comparing import calibration_shown
 from lorikeet_platform.planning.desk import in_turn
+from lorikeet_platform.planning.learning.calibration import calibrate
+from lorikeet_platform.planning.learning.comparing import calibration_shown
 from lorikeet_platform.planning.planner import load_of, make_plan
 from lorikeet_platform.planning.prediction import Load
 from lorikeet_platform.planning.schemas import CapacityPlan, PlanQuestion

@@ -19,7 +19,7 @@ from lorikeet_engine.cost import (
 from lorikeet_engine.sizing.capacity import arena_bytes, bound_of
 from lorikeet_engine.sizing.memory_budget import GPU_MAX_SEQS
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.planning.pace import Pace
+from lorikeet_platform.planning.learning.pace import Pace
 from lorikeet_platform.planning.prediction import Load
 from lorikeet_platform.planning.schemas import (
     ConcurrencyCell,

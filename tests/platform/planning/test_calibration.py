@@ -11,8 +11,8 @@ import pytest
 from lorikeet_engine.cost import StepShape
 from lorikeet_engine.stats import EngineDesign, StepSample
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.planning.calibration import Calibrated, calibrate
-from lorikeet_platform.planning.pace import Pace
+from lorikeet_platform.planning.learning.calibration import Calibrated, calibrate
+from lorikeet_platform.planning.learning.pace import Pace
 from lorikeet_platform.planning.planner import make_plan, predicted
 from lorikeet_platform.planning.prediction import Load
 from lorikeet_platform.planning.subject import Subject, running_subject

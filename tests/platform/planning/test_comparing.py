@@ -9,8 +9,8 @@ import pytest
 
 from lorikeet_engine.stats import BOUNDS_S, EngineDesign, Histogram, StepSample
 from lorikeet_platform.engine_watch.window import Window
-from lorikeet_platform.planning.calibration import calibrate
-from lorikeet_platform.planning.comparing import calibration_shown, traffic_of
+from lorikeet_platform.planning.learning.calibration import calibrate
+from lorikeet_platform.planning.learning.comparing import calibration_shown, traffic_of
 from lorikeet_platform.planning.subject import running_subject
 from tests.platform.planning.conftest import seconds_of, shapes_of, steps_of
 from tests.support.engine_figures import engine_stats

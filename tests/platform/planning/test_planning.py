@@ -11,7 +11,7 @@ import pytest
 from lorikeet_engine.cost import StepShape, roofline_seconds
 from lorikeet_platform.errors import PlatformError
 from lorikeet_platform.planning import prediction
-from lorikeet_platform.planning.pace import Pace
+from lorikeet_platform.planning.learning.pace import Pace
 from lorikeet_platform.planning.planner import load_of, make_plan
 from lorikeet_platform.planning.prediction import Load, predict
 from lorikeet_platform.planning.schemas import CapacityPlan, PlanQuestion

@@ -7,7 +7,7 @@ from dataclasses import replace
 from lorikeet_engine.cost import StepShape
 from lorikeet_platform.engine_watch.window import Window
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.planning.calibration import Calibrated
+from lorikeet_platform.planning.learning.calibration import Calibrated
 from lorikeet_platform.planning.planner import predicted
 from lorikeet_platform.planning.prediction import Load
 from lorikeet_platform.planning.schemas import Calibration, Compared, SeenRange

@@ -17,8 +17,8 @@ import numpy as np
 from lorikeet_engine.cost import StepShape
 from lorikeet_engine.stats import StepSample
 from lorikeet_platform.errors import PlatformError
-from lorikeet_platform.planning.pace import Ranges, StepSeconds, extent_of
-from lorikeet_platform.planning.step_fit import Array, features, fit
+from lorikeet_platform.planning.learning.pace import Ranges, StepSeconds, extent_of
+from lorikeet_platform.planning.learning.step_fit import Array, features, fit
 
 MIN_STEPS = 100
 STRETCHES, FOLDS = 40, 4  # of so many stretches of time every so manieth is kept out of one of so many fits
