@@ -132,6 +132,13 @@ def _bodies(things: Things) -> dict[str, Any]:
         "POST /resume": None,
         "POST /plans": {"id": "brand-new", "display_name": "New", "limits": {}},
         "PUT /plans/{id}": {"limits": {}},
+        "POST /plan": {
+            "model": "qwen3-8b",
+            "device": "h200",
+            "prompt_tokens": 64,
+            "output_tokens": 8,
+            "concurrency": 2,
+        },
         "POST /bootstrap": {"token": "none"},
         "POST /logout": None,
     }

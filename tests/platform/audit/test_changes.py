@@ -30,6 +30,7 @@ from tests.support.route_table import live_routes
 SILENT: Mapping[tuple[str, str], str] = {
     ("POST", "/v1/chat/completions"): "has a usage record",
     ("POST", "/v1/completions"): "has a usage record",
+    ("POST", "/admin/v1/plan"): "asks, and changes nothing",
     ("PATCH", "/v1/uploads/{upload_id}"): "bytes on their way, of an upload that has its events",
     ("PATCH", "/admin/v1/tenants/{slug}/uploads/{upload_id}"): "the same",
 }
